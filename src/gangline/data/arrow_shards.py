@@ -7,11 +7,13 @@ columns are numbers, text, bytes or lists of numbers: what a batch of a training
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from math import prod
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from gangline.errors import ConfigError, IntegrityError, NotInstalledError
+from gangline.spec.config.problems import refusal
 
 try:
     import numpy as np
@@ -28,6 +30,8 @@ MOST_COLUMNS = 1_000
 MAGIC = b"ARROW1"
 """First bytes of an Arrow IPC file; a stream has none."""
 
+Columns = tuple[tuple[str, str], ...]
+"""Name and type of each column."""
 Row = dict[str, "np.ndarray[Any, Any] | bytes | str"]
 
 
@@ -118,7 +122,7 @@ class ArrowRows:
         except ConfigError as error:
             raise IntegrityError(str(error)) from error
         self._path, self._signed = path, signed
-        self._starts = [0, *accumulate(batch.num_rows for batch in self._batches)]
+        self._starts: list[int] = [0, *accumulate(batch.num_rows for batch in self._batches)]
         self._columns: dict[int, dict[str, _Column]] = {}
         """By number of their batch; those that were read."""
 
@@ -169,15 +173,13 @@ class _Column:
             """Value of a row: an array that lies in the file and has its dtype, or text or bytes."""
             return
         if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            offsets, inner = column.offsets.to_numpy(), column.values
-            numbers = inner.to_numpy(zero_copy_only=False)
+            offsets, numbers = column.offsets.to_numpy(), column.values.to_numpy(zero_copy_only=False)
             self.view = lambda row: numbers[offsets[row] : offsets[row + 1]]
         else:
-            shape, inner = [len(column)], column
-            while pa.types.is_fixed_size_list(inner.type):
-                shape.append(inner.type.list_size)
+            shape, inner = _entries(kind)[0], column
+            for _ in shape:
                 inner = inner.flatten()
-            numbers = inner.to_numpy(zero_copy_only=False).reshape(shape)
+            numbers = inner.to_numpy(zero_copy_only=False).reshape([len(column), *shape])
             self.view = numbers.__getitem__
         is_wide = numbers.dtype.kind == "u" and numbers.dtype.itemsize > 1
         self.dtype = np.dtype(np.int64) if signed and is_wide else numbers.dtype
@@ -210,45 +212,103 @@ def check_schema(schema: pa.Schema, place: str) -> None:
     """Raise ConfigError, naming `place`, unless rows of these columns can be read by `ArrowRows`."""
     names = schema.names
     if not 1 <= len(names) <= MOST_COLUMNS or len(set(names)) != len(names):
-        raise ConfigError(f"{place}: wanted 1 to {MOST_COLUMNS} columns, each name once, found {len(names)}")
+        raise refusal(f"{place}: wanted 1 to {MOST_COLUMNS} columns, each name once, found {_columns_found(names)}")
     for column in schema:
-        if not _is_readable(column.type):
-            raise ConfigError(
-                f"{place}: wanted columns of numbers, text, bytes or lists of numbers, found {column.name!r} of"
-                f" {column.type}; convert it, or leave it out"
+        kind = column.type
+        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        _, entry = ([], kind.value_type) if is_list else _entries(kind)
+        if not (_is_number(entry) or (entry == kind and _is_text_or_bytes(kind))):
+            raise refusal(
+                f"{place}: wanted columns of numbers, text, bytes or lists of numbers, found {column.name[:90]!r} of"
+                f" {str(kind)[:200]}; convert it, or leave it out"
             )
 
 
-def column_types(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
+def _columns_found(names: list[str]) -> str:
+    if len(names) > MOST_COLUMNS or not names:
+        return str(len(names))
+    return f"two that are called {next(each for each in names if names.count(each) > 1)[:90]!r}"
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns without what writers of equal rows differ in: names of the entries of lists, whether nulls may be."""
+    return pa.schema([(column.name, _plain_type(column.type)) for column in schema])
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_plain_type(kind.value_type), kind.list_size)
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_plain_type(kind.value_type))
+    return pa.list_(_plain_type(kind.value_type)) if pa.types.is_list(kind) else kind
+
+
+def column_types(schema: pa.Schema) -> Columns:
     """Name and type of each column, as the document of a version has them."""
-    return tuple((column.name, str(column.type)) for column in schema)
+    return tuple((column.name, str(column.type)) for column in plain_schema(schema))
 
 
-def check_shard(path: Path, place: str) -> tuple[tuple[tuple[str, str], ...], int]:
+def columns_text(columns: Columns) -> str:
+    """`label int64, text string`, as messages name columns."""
+    text = ", ".join(f"{name} {kind}" for name, kind in columns)
+    return text if len(text) <= 300 else f"{text[:300]}... ({len(columns)} columns)"
+
+
+def is_mapped(path: Path) -> bool:
+    """Whether a file is an Arrow IPC file whose first rows lie in it as they are, without compression."""
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            return False
+    try:
+        with pa.memory_map(str(path)) as file:
+            whole, reader = file.read_buffer(), pa.ipc.open_file(file)
+            return reader.num_record_batches == 0 or _lies_in(whole, reader.get_batch(0))
+    except MemoryError:
+        raise
+    except (pa.ArrowException, OSError):
+        return True  # `check_shard` says what is wrong
+
+
+def _lies_in(whole: pa.Buffer, batch: pa.RecordBatch) -> bool:
+    """Whether the values of a record batch are a part of `whole`; those of a compressed one are a copy."""
+    first, last = whole.address, whole.address + whole.size
+    buffers = (each for column in batch.columns for each in column.buffers() if each is not None and each.size)
+    return all(first <= each.address and each.address + each.size <= last for each in buffers)
+
+
+def check_shard(path: Path, place: str) -> tuple[Columns, int]:
     """Columns and number of rows of an Arrow IPC file, every value of it checked.
 
     Raises:
-        ConfigError: It is another file, is damaged, has no rows, or has columns or nulls that `ArrowRows` refuses;
-            the message names `place`.
+        ConfigError: It is another file, is damaged or compressed, has no rows, or has columns or nulls that `ArrowRows`
+            refuses; the message names `place`.
+        MemoryError: It claims more than this process may take.
     """
     rows = 0
     try:
         with pa.memory_map(str(path)) as file:
-            reader = pa.ipc.open_file(file)
+            whole, reader = file.read_buffer(), pa.ipc.open_file(file)
             check_schema(reader.schema, place)
             for batch in (reader.get_batch(index) for index in range(reader.num_record_batches)):
+                if not _lies_in(whole, batch):
+                    raise refusal(
+                        f"{place}: wanted rows that ranks map, found compressed ones; write it without"
+                        " compression, or leave out --in-place, and they are converted"
+                    )
                 batch.validate(full=True)
                 refuse_nulls(batch, place)
                 rows += batch.num_rows
             found = column_types(reader.schema)
             del reader
+    except MemoryError:
+        raise
     except (pa.ArrowException, OSError) as error:
-        raise ConfigError(
-            f"{place}: wanted an Arrow IPC file that is whole, found another: {error}; streams of Arrow and other"
-            " formats are packed: gangline data pack"
+        raise refusal(
+            f"{place}: wanted an Arrow IPC file that is whole, found another: {str(error)[:300]}; streams of Arrow and"
+            " other formats are packed: gangline data pack"
         ) from error
     if not rows:
-        raise ConfigError(f"{place}: wanted rows, found none; leave the file out")
+        raise refusal(f"{place}: wanted rows, found none; leave the file out")
     return found, rows
 
 
@@ -262,7 +322,8 @@ def row_sizes(batch: pa.RecordBatch) -> "np.ndarray[Any, Any]":
         elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
             sizes += pc.list_value_length(column).to_numpy(zero_copy_only=False) * (kind.value_type.bit_width // 8 or 1)
         else:
-            sizes += _fixed_bytes(kind)
+            shape, entry = _entries(kind)
+            sizes += max(1, prod(shape) * entry.bit_width // 8)
     if batch.num_rows and int(sizes.max()) > MOST_ROW_BYTES:
         raise ConfigError(f"wanted rows of at most {MOST_ROW_BYTES:,} bytes, found one of {int(sizes.max()):,}; cut it")
     return sizes
@@ -272,7 +333,7 @@ def refuse_nulls(batch: pa.RecordBatch, place: str) -> None:
     """Raise ConfigError, naming `place` and the column, if a value is missing."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if count := _null_count(column):
-            raise ConfigError(f"{place}: wanted values of {name!r} everywhere, found {count} nulls; fill them in")
+            raise refusal(f"{place}: wanted values of {name!r} everywhere, found {count} nulls; fill them in")
 
 
 def _null_count(column: pa.Array) -> int:
@@ -282,11 +343,13 @@ def _null_count(column: pa.Array) -> int:
     return count + (_null_count(column.values) if is_nested else 0)
 
 
-def _fixed_bytes(kind: pa.DataType) -> int:
-    count = 1
+def _entries(kind: pa.DataType) -> tuple[list[int], pa.DataType]:
+    """Sizes of nested lists of fixed size, outermost first, and the type of their entries."""
+    shape: list[int] = []
     while pa.types.is_fixed_size_list(kind):
-        count, kind = count * kind.list_size, kind.value_type
-    return max(1, int(count * kind.bit_width // 8))
+        shape.append(kind.list_size)
+        kind = kind.value_type
+    return shape, kind
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -296,16 +359,6 @@ def _is_number(kind: pa.DataType) -> bool:
 def _is_text_or_bytes(kind: pa.DataType) -> bool:
     tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
     return any(test(kind) for test in tests)
-
-
-def _is_readable(kind: pa.DataType) -> bool:
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _is_number(kind.value_type)
-    if not pa.types.is_fixed_size_list(kind):
-        return _is_number(kind) or _is_text_or_bytes(kind)
-    while pa.types.is_fixed_size_list(kind):
-        kind = kind.value_type
-    return _is_number(kind)
 
 
 def batches_of(path: Path) -> Iterator[pa.RecordBatch]:
