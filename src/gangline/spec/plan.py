@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 from gangline.errors import ConfigError
 from gangline.spec.codec import Document, digest
 from gangline.spec.data_source import DataSource
+from gangline.spec.federated import FederationPlan
 from gangline.spec.forecast import Forecast
 from gangline.spec.fused_parameters import FusedParameter
 from gangline.spec.mesh import Mesh
@@ -229,6 +230,8 @@ class Plan(Document):
     checkpoint: CheckpointPolicy
     start: StartCheckpoint = StartCheckpoint()
     recovery: Recovery = Recovery()
+    federation: FederationPlan | None = None
+    """Members that train in rounds; None: the ranks of this gang train."""
     evaluate_every: int | None = None
     evaluate_metrics: tuple[str, ...] = ()
     """Empty: all that the task returns."""
@@ -295,6 +298,11 @@ class Plan(Document):
     def last_step(self) -> int:
         """Where its trainings end."""
         return self.steps if self.stop_at is None else self.stop_at
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of a federation; 0 without one."""
+        return self.steps // self.federation.table.local_steps if self.federation is not None else 0
 
     @property
     def rank_samples(self) -> int:

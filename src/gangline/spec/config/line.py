@@ -6,6 +6,7 @@ from typing import Any, Literal
 from gangline.spec.config.infer_table import InferTable, ServeGate
 from gangline.spec.config.search_table import SearchTable
 from gangline.spec.data_source import Order
+from gangline.spec.federated import FederatedTable
 from gangline.spec.measurements import Better
 from gangline.spec.plan import (
     Collectives,
@@ -338,3 +339,4 @@ class Line:
     infer: InferTable = InferTable()
     trigger: TriggerTable = TriggerTable()
     search: SearchTable = SearchTable()
+    federated: FederatedTable | None = None

@@ -5,6 +5,7 @@ from typing import Literal
 
 from gangline.spec.config.environments_table import EnvironmentsTable, IndexTable
 from gangline.spec.config.fabric import FailureRates, Preset
+from gangline.spec.config.federation_table import FederationTable
 from gangline.spec.config.infer_table import KserveTable, SiteInferTable
 from gangline.spec.config.slurm_table import SlurmTable
 from gangline.spec.config.source_table import CacheTable, SourceTable
@@ -335,3 +336,4 @@ class Site:
     kfp: KfpTable = KfpTable()
     infer: SiteInferTable = SiteInferTable()
     kserve: KserveTable = KserveTable()
+    federation: FederationTable = FederationTable()

@@ -1,0 +1,77 @@
+"""What a round asks of the members of a federation, and what they answer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Tensors = Mapping[str, NDArray[np.float32]]
+"""Trained tensors and floating buffers of the model, by name."""
+RefusedReason = Literal[
+    "unknown_member", "old_round", "second_answer", "shape", "size", "not_finite", "signature", "code", "budget",
+    "data", "class_list", "error",
+]  # fmt: skip
+"""Why an answer or a member does not count; each is counted by itself."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundCall:
+    """What members are asked for in one attempt of a round."""
+
+    number: int
+    """Round, from 1; the one behind the last judges the model and does not train."""
+    attempt: int
+    """Attempt of the round, from 1."""
+    trains: bool
+    weights: Tensors
+    seconds: float
+    """Time after which the round closes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contribution:
+    """Answer of one member, or with a secure sum that of several, whose single ones nobody has seen."""
+
+    members: tuple[str, ...]
+    weight: float
+    """Weight of the answer in a mean; of several members the sum of theirs."""
+    change: Tensors | None
+    """Change of the weights, of several members their weighted mean; None: the round did not train."""
+    loss: float | None
+    """Mean training loss, weighted likewise."""
+    metrics: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Sum and weight by name, of the call's weights on held-out data: the mean over all of them is sum / weight."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundAnswers:
+    """What came back from one attempt before it closed."""
+
+    contributions: tuple[Contribution, ...]
+    refused: tuple[tuple[str, RefusedReason], ...] = ()
+    """Member and reason of every answer that does not count."""
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Members whose answers count, sorted."""
+        return tuple(sorted(name for each in self.contributions for name in each.members))
+
+
+class Members(Protocol):
+    """Those who train: simulated ones in the gang, or clients of a carrier."""
+
+    def ask(self, call: RoundCall) -> RoundAnswers:
+        """Ask all members and wait for them, at most `call.seconds`. Every rank of the gang makes the call.
+
+        Raises:
+            CapacityError: No quorum of members can be reached at all.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let the members go."""
+        ...

@@ -1,0 +1,36 @@
+"""`[federation]` of a site and `member.toml` of a member as frozen data."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FederationTable:
+    """Federation that this site coordinates; without `kit` members are simulated."""
+
+    kit: str | None = None
+    """Folder of the NVFlare server kit of the coordinator."""
+    admin: str | None = None
+    """Reference to the folder of the admin kit, `secret:file:/PATH`; wanted with kit."""
+    members: tuple[str, ...] = ()
+    """Names of the certificates that may take part; others are ignored and counted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemberTable:
+    """`member.toml`, whole: what a member allows; only its administrator may write the file."""
+
+    data: str
+    """Folder that model code reads, and nothing else of this machine."""
+    ranks: int = 1
+    """Ranks of the local gang."""
+    approve: Literal["each", "signed"] = "each"
+    """Whether every code layer waits for `gangline federate approve`, or those run that one of `signers` signed."""
+    signers: tuple[str, ...] = ()
+    """Fingerprints of keys of `gangline keys` whose code runs without a word here."""
+    epsilon: float = 0.0
+    """Privacy budget of all runs together, by plain addition."""
+    private: bool = False
+    """Runs that ask for no epsilon are refused."""
+    least_sum: int = 3
+    """Smallest group whose secure sum this member joins."""

@@ -1,0 +1,68 @@
+"""`[federated]` of a line as frozen data, and what a plan says of a federation: data stay with its members."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+ServerRule = Literal["sgd", "adam"]
+Merge = Literal["mean", "median", "trimmed"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SimulatedMembers:
+    """Members that are simulated where the site names no federation."""
+
+    members: int = 5
+    """Number of members."""
+    split: str = "iid"
+    """How the commit's data are shared out: `iid`, `dirichlet:A` (by label, the smaller A the more unlike), or
+    `column:NAME` (one member for each value of a column)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FederatedTable:
+    """Training in rounds over members' data, as `[federated]`; `[optimizer]` and `train.schedule` are the members'."""
+
+    local_steps: int
+    """Optimizer updates of a member in a round; there are `train.steps / local_steps` rounds."""
+    quorum: int
+    """Fewest answers that merge."""
+    round_seconds: float = 3600.0
+    """Time after which a round merges what a quorum sent, or is lost."""
+    server: ServerRule = "sgd"
+    """Rule of torch.optim that takes the mean change for a gradient."""
+    server_lr: float = 1.0
+    """Learning rate of that rule."""
+    server_momentum: float = 0.0
+    """Momentum of sgd."""
+    merge: Merge = "mean"
+    """How changes are combined; trimmed leaves out a tenth at each end."""
+    prox: float = 0.0
+    """FedProx: half of it times the squared distance from the round's weights is added to a member's loss."""
+    clip_norm: float | None = None
+    """Largest norm of a member's change, all tensors together; none: any."""
+    most_samples: int | None = None
+    """A member weighs as its samples, at most as this many; none: all weigh equally."""
+    secure_sum: bool = False
+    """The coordinator sees sums of changes alone, never one of them."""
+    epsilon: float | None = None
+    """Privacy budget of the run for each record of each member; none: no privacy is asked for."""
+    delta: float = 1e-5
+    """Probability with which the privacy of a record may fail."""
+    spare_rounds: int | None = None
+    """Lost rounds that the privacy budget covers, for each training spends it; none: a tenth of the rounds."""
+    clip_grad: float | None = None
+    """Norm to which the gradient of each record is clipped; wanted by epsilon."""
+    evaluate: Literal["members", "coordinator"] = "members"
+    """Whose held-out data judge the model."""
+    simulate: SimulatedMembers = SimulatedMembers()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FederationPlan:
+    """What the gang of a federated run obeys."""
+
+    table: FederatedTable
+    roster: tuple[str, ...]
+    """Names of the members that may take part, sorted."""
+    simulated: bool
+    """Members are simulated in this gang, on shares of the commit's data."""
