@@ -304,8 +304,8 @@ def check_shard(path: Path, place: str) -> tuple[Columns, int]:
         raise
     except (pa.ArrowException, OSError) as error:
         raise refusal(
-            f"{place}: wanted an Arrow IPC file that is whole, found another: {str(error)[:300]}; streams of Arrow and"
-            " other formats are packed: gangline data pack"
+            f"{place}: wanted an Arrow IPC file that is whole, found another: {str(error)[:300]}; other files are"
+            " converted where they need not stay in place"
         ) from error
     if not rows:
         raise refusal(f"{place}: wanted rows, found none; leave the file out")
