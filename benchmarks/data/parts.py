@@ -78,7 +78,7 @@ def main() -> int:
                     order = sets.order_of(sets.train, seed=SEED, places=places)
                     assert order is not None
                     for step, seen in enumerate(steps):
-                        seen.update(order.sample(step * BATCH + each) for each in places)
+                        seen.update(order.samples([step * BATCH + each for each in places]))
                     fetched.append(proxy.passed["down"])
             steps_by_nodes[nodes], shares[nodes] = steps, [round(each * nodes / whole, 4) for each in fetched]
         same = all(steps == steps_by_nodes[1] for steps in steps_by_nodes.values())

@@ -41,7 +41,7 @@ from gangline.faults.proxy import FaultProxy
 from gangline.faults.rules import FaultRule
 from gangline.spec.dataset import Dataset as Version
 from gangline.storage.open import open_store
-from gangline.train.loop.prefetch import ReadAhead
+from gangline.train.loop.batches import StepData
 
 SEED, ROWS, SHARD_BYTES, BATCH, ROUNDS = 28, 16_384, 4_000_000, 64, 5
 FILES, DELAY_SECONDS, LINK_BYTES_PER_SECOND = 128, 0.005, 40e6
@@ -130,21 +130,15 @@ def ours(
 ) -> Iterator[torch.Tensor]:
     """An epoch in our order, as a rank reads it."""
     sets = opened(version, files, global_batch=BATCH, ahead=ahead)
-    order = sets.order_of(sets.train, seed=SEED, places=range(BATCH))
-    assert order is not None
-    steps = len(sets.train) // BATCH
-    picks = ([(p, order.sample(p)) for p in range(step * BATCH, (step + 1) * BATCH)] for step in range(steps))
-
-    def read(batch: Any) -> torch.Tensor:
-        return collate(sets.train[index] for _, index in batch)
-
-    if not workers:
-        yield from map(read, picks)
-        return
-    reads: Any = ReadAhead(read, workers=workers, prefetch=2, pin_memory=False)
-    reads.begin(picks)
-    yield from (reads.next() for _ in range(steps))
-    reads.close()
+    data = StepData(
+        sets.train, seed=SEED, global_batch=BATCH, ranks=1, rank=0, micro_batch=BATCH, device=torch.device("cpu"),
+        order=sets.order_of(sets.train, seed=SEED, places=range(BATCH)), workers=workers, seeds_samples=True,
+    )  # fmt: skip
+    cursor = 0
+    for _ in range(len(sets.train) // BATCH):
+        (_, cursor), batches = data.step(cursor, ())
+        yield from (batch["tokens"] for batch in batches)
+    data.close()
 
 
 def local(place: Path, version: Version, workers: int) -> dict[str, list[float]]:

@@ -133,6 +133,11 @@ def sparkline(values: list[float], width: int = 12) -> str:
     return "".join(_MARKS[round((half - low) / span * (len(_MARKS) - 1))] for half in halves)
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 shard`, `412 shards`, `12,410,332 samples`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def now() -> str:
     """UTC to the millisecond, ISO 8601 with `Z`."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -56,7 +56,7 @@ def test_pack_makes_the_same_version_of_the_same_files_and_leaves_nothing_behind
     assert [row["aliases"] for row in listed if row["version"] == f"wiki@{version}"] == [[]]
     assert not list((workspace / ".gangline" / "data").glob("*.jsonl"))
     shown = gangline("data", "show", f"wiki@{version}").stdout
-    assert "30 samples · 1 shards" in shown
+    assert "30 samples · 1 shard · " in shown
     assert "used by no run" in shown
     assert "from 1 file" in shown
     differs = gangline("data", "show", f"wiki@{version}", "wiki").stdout
@@ -81,7 +81,7 @@ def test_files_that_a_commit_holds_as_they_are_name_it(gangline, workspace):
     [
         (["pack", "none.jsonl", "--name", "wiki"], 2, "wanted files, found none"),
         (["pack", "line.toml", "--name", "wiki"], 10, "wanted a file that ends in"),
-        (["pack", "line.toml", "--name", "Wiki"], 10, "wanted dataset:NAME"),
+        (["pack", "line.toml", "--name", "Wiki"], 2, "wanted a name of a data set"),
         (["pack", "line.toml", "--name", "wiki", "--tokens", "8"], 2, "--tokens and --tokenizer together"),
         (["pack", "line.toml", "--name", "wiki", "--holdout", "1"], 2, "wanted a share"),
         (["add", "wiki", "--from", "disk"], 2, "wanted SOURCE:GLOB"),
@@ -89,7 +89,7 @@ def test_files_that_a_commit_holds_as_they_are_name_it(gangline, workspace):
         (["add", "wiki", "--from", "disk:*.arrow"], 10, "found none"),
         (["add", "wiki", "--from", "disk:../*.arrow"], 50, "wanted a path below its URL"),
         (["show", "wiki"], 10, "no data set of that name"),
-        (["verify"], 2, "wanted a data set or --cache"),
+        (["verify"], 2, "name a data set or say --cache"),
         (["remove", "wiki"], 2, "wanted NAME@VERSION"),
     ],
 )

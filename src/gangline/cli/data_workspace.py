@@ -11,13 +11,14 @@ from gangline.cli.output import print_json
 from gangline.cli.terminal import say
 from gangline.cli.view.data_view import summary_line
 from gangline.cli.workspace import Workspace
-from gangline.data.versions import LATEST, Trusted, parse_reference, resolve_dataset, set_alias, write_dataset
+from gangline.data.versions import LATEST, Trusted, resolve_dataset, set_alias, write_dataset
 from gangline.errors import ConfigError, UsageError, storage_errors
 from gangline.signing.keys import signing_key
 from gangline.signing.record_seal import Sealer
 from gangline.spec.codec import digest
+from gangline.spec.config.data_keys import SCHEME
 from gangline.spec.config.load import load_line
-from gangline.spec.dataset import Dataset
+from gangline.spec.dataset import NAME, Dataset
 from gangline.spec.gang.shard_access import CACHES, cache_folder
 from gangline.storage import site_paths
 
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
 
 def data_name(name: str) -> str:
     """The name of a data set alone."""
-    if parse_reference(name)[1] != LATEST or "@" in name:
-        raise UsageError(f"wanted the name of a data set, found {name!r}")
-    return name.removeprefix("dataset:")
+    found = name.removeprefix(SCHEME)
+    if not NAME.fullmatch(found):
+        raise UsageError(
+            f"wanted a name of a data set, at most 40 of a-z, 0-9 and - with a letter first, found {name!r}; wiki works"
+        )
+    return found
 
 
 def resolved(workspace: Workspace, reference: str) -> Dataset:

@@ -1,7 +1,7 @@
 """Files of a source, or of a run, that become the shards of a version: fetched, checked whole, stored or left there.
 
-An Arrow IPC file is taken as it is. Rows of other formats that pack reads are written into shards, unless the files
-stay in place. A second call continues with the file that was open.
+An Arrow IPC file without compression is taken as it is. Rows of other formats that pack reads are written into shards,
+unless the files stay in place. A second call continues with the file that was open.
 """
 
 import tempfile
@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from gangline.data.arrow_shards import MAGIC, ShardWriter, check_shard, column_types
+from gangline.data.arrow_shards import Columns, ShardWriter, check_shard, column_types, columns_text, is_mapped
 from gangline.data.journal import PackJournal
 from gangline.data.packed_inputs import open_input
+from gangline.data.read_apart import pieces_apart
 from gangline.errors import ConfigError, IntegrityError
 from gangline.spec.codec import from_plain, to_plain
-from gangline.spec.config.problems import printable
+from gangline.spec.config.problems import refusal
 from gangline.spec.dataset import MOST_SHARDS, Dataset, DatasetOrigin, DatasetShard
 from gangline.storage.objects.blobs import PREFIX, put_blob
 from gangline.storage.objects.growing_file import put_blocks
@@ -55,7 +56,7 @@ def add_files(
     if not 1 <= len(files) <= MOST_SHARDS:
         raise ConfigError(f"{name}: wanted 1 to {MOST_SHARDS} files, found {len(files)}")
     shards: list[DatasetShard] = []
-    schema: tuple[tuple[str, str], ...] | None = None
+    schema: Columns | None = None
     for number, file in enumerate(files):
         if number < len(journal.entries):
             entry = journal.entries[number]
@@ -65,9 +66,10 @@ def add_files(
             with _fetched(file, folder) as (path, digest):
                 columns, found = _shards_of(file, path, digest, store=store, in_place=in_place)
             journal.add({"schema": columns, "shards": to_plain(found)})
-        if schema not in (None, columns):
-            raise ConfigError(
-                printable(f"{file.path}: wanted the columns of {files[0].path}, {schema}; found {columns}")
+        if schema is not None and schema != columns:
+            raise refusal(
+                f"{file.path}: wanted the columns of {files[0].path}, {columns_text(schema)}; found"
+                f" {columns_text(columns)}"
             )
         schema = columns
         shards += found
@@ -95,54 +97,62 @@ def _fetched(file: AddedFile, folder: Path) -> Iterator[tuple[Path, str]]:
 
 def _shards_of(
     file: AddedFile, path: Path, digest: str, *, store: ObjectStore, in_place: str | None
-) -> tuple[tuple[tuple[str, str], ...], list[DatasetShard]]:
-    with path.open("rb") as opened:
-        is_arrow = opened.read(len(MAGIC)) == MAGIC
-    if not is_arrow and in_place is None:
-        return _converted(file, path, store)
-    schema, rows = check_shard(path, file.path)
-    if in_place is None:
-        _store_file(store, path, digest)
-    shard = DatasetShard(
-        path=file.path, sha256=digest, size_bytes=file.size_bytes, rows=rows, source=in_place,
-        source_path=file.path if in_place is not None else "",
-    )  # fmt: skip
-    return schema, [shard]
-
-
-def _converted(
-    file: AddedFile, path: Path, store: ObjectStore
-) -> tuple[tuple[tuple[str, str], ...], list[DatasetShard]]:
-    """Shards of the rows of a file in another format."""
+) -> tuple[Columns, list[DatasetShard]]:
+    """Columns and shards of a file, which are stored then, unless they stay in place."""
     shards: list[DatasetShard] = []
-
-    def keep(data: bytes, rows: int) -> None:
-        key = put_blob(store, data)
+    columns: Columns = ()
+    for found, rows, data in pieces_apart(_checked if in_place else _converted, path, file.path):
+        columns = found
+        if data is not None:
+            key, size, name = put_blob(store, data), len(data), f"{file.path}-{len(shards):03d}.arrow"
+        else:
+            key, size, name = PREFIX + digest, file.size_bytes, file.path
+            if in_place is None:
+                _store_file(store, path, key)
         shards.append(
             DatasetShard(
-                path=f"{file.path}-{len(shards):03d}.arrow", sha256=key.removeprefix(PREFIX), size_bytes=len(data),
-                rows=rows,
+                path=name, sha256=key.removeprefix(PREFIX), size_bytes=size, rows=rows, source=in_place,
+                source_path=file.path if in_place else "",
             )
         )  # fmt: skip
+    if not shards:
+        raise refusal(f"{file.path}: wanted rows, found none; leave the file out")
+    return columns, shards
 
+
+def check_apart(path: Path, place: str) -> tuple[Columns, int]:
+    """Columns and number of rows, as `check_shard` finds them, in a process of its own."""
+    [(columns, rows, _)] = pieces_apart(_checked, path, place)
+    return columns, rows
+
+
+def _checked(path: Path, place: str) -> Iterator[tuple[Columns, int, bytes | None]]:
+    """Columns and rows of a file that is a shard."""
+    yield *check_shard(path, place), None
+
+
+def _converted(path: Path, place: str) -> Iterator[tuple[Columns, int, bytes | None]]:
+    """Columns, rows and bytes of each shard that a file is made into; no bytes: the file is one."""
+    if is_mapped(path):
+        yield from _checked(path, place)
+        return
+    made: list[tuple[int, bytes]] = []
     try:
         schema, batches = open_input(path, None)
-        writer = ShardWriter(schema, keep)
+        writer = ShardWriter(schema, lambda data, rows: made.append((rows, data)))
         for batch in batches:
             writer.write(batch)
+            yield from ((column_types(schema), *made.pop(0)) for _ in range(len(made)))
+        writer.close()
     except ConfigError as error:
-        raise ConfigError(str(error).replace(str(path), file.path)) from error
-    writer.close()
-    if not shards:
-        raise ConfigError(printable(f"{file.path}: wanted rows, found none; leave the file out"))
-    return column_types(schema), shards
+        raise ConfigError(str(error).replace(str(path), place)) from error
+    yield from ((column_types(schema), *each) for each in made)
 
 
-def _store_file(store: ObjectStore, path: Path, digest: str) -> None:
+def _store_file(store: ObjectStore, path: Path, key: str) -> None:
     """Put a file as a blob, unless the store has it."""
-    key, size = PREFIX + digest, path.stat().st_size
     found = store.head(key)
-    if found is not None and found.size_bytes == size:
+    if found is not None and found.size_bytes == path.stat().st_size:
         return
     with path.open("rb") as file:
         put_blocks(store, key, iter(lambda: file.read(_BLOCK_BYTES), b""))

@@ -5,12 +5,15 @@ columns are numbers, text, bytes or lists of numbers: what a batch of a training
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from math import prod
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from gangline.errors import ConfigError, IntegrityError, NotInstalledError
+from gangline.spec.config.problems import refusal
 
 try:
     import numpy as np
@@ -27,6 +30,8 @@ MOST_COLUMNS = 1_000
 MAGIC = b"ARROW1"
 """First bytes of an Arrow IPC file; a stream has none."""
 
+Columns = tuple[tuple[str, str], ...]
+"""Name and type of each column."""
 Row = dict[str, "np.ndarray[Any, Any] | bytes | str"]
 
 
@@ -116,22 +121,32 @@ class ArrowRows:
             check_schema(reader.schema, str(path))
         except ConfigError as error:
             raise IntegrityError(str(error)) from error
-        self._path, self._names, self._signed = path, reader.schema.names, signed
-        self._ends = np.cumsum([batch.num_rows for batch in self._batches]).tolist()
-        self._readers: dict[int, list[Callable[[int], Any]]] = {}
+        self._path, self._signed = path, signed
+        self._starts: list[int] = [0, *accumulate(batch.num_rows for batch in self._batches)]
+        self._columns: dict[int, dict[str, _Column]] = {}
+        """By number of their batch; those that were read."""
 
     def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
+        return self._starts[-1]
 
     def __getitem__(self, index: int) -> Row:
-        if not 0 <= index < len(self):
+        """Values of a row, each an array of its own, bytes or text."""
+        columns, row = self.locate(index)
+        return {name: column.value(row) for name, column in columns.items()}
+
+    def locate(self, index: int) -> "tuple[dict[str, _Column], int]":
+        """Columns of the record batch that has a row, and the number of the row in it."""
+        if not 0 <= index < self._starts[-1]:
             raise IndexError(f"{self._path}: wanted a row below {len(self)}, found {index}")
-        number = bisect_right(self._ends, index)
-        within = index - (self._ends[number - 1] if number else 0)
-        readers = self._readers.get(number)
-        if readers is None:
-            readers = self._readers[number] = self._open_batch(self._batches[number])
-        return {name: read(within) for name, read in zip(self._names, readers, strict=True)}
+        number = bisect_right(self._starts, index) - 1
+        columns = self._columns.get(number)
+        if columns is None:
+            batch = self._batches[number]
+            if any(map(_null_count, batch.columns)):
+                raise IntegrityError(f"{self._path}: wanted rows without nulls, found nulls in a record batch")
+            pairs = zip(batch.schema.names, batch.columns, strict=True)
+            columns = self._columns[number] = {name: _Column(each, signed=self._signed) for name, each in pairs}
+        return columns, index - self._starts[number]
 
     def __enter__(self) -> Self:
         return self
@@ -141,83 +156,159 @@ class ArrowRows:
 
     def close(self) -> None:
         """Give the mapping back, once no row that was read needs it; rows are copies."""
-        self._readers.clear()
+        self._columns.clear()
         self._batches.clear()
         self._map.close()
 
-    def _open_batch(self, batch: pa.RecordBatch) -> list[Callable[[int], Any]]:
-        if any(map(_null_count, batch.columns)):
-            raise IntegrityError(f"{self._path}: wanted rows without nulls, found nulls in a record batch")
-        return [_value_reader(column, signed=self._signed) for column in batch.columns]
+
+class _Column:
+    """Values of one column of a record batch."""
+
+    def __init__(self, column: pa.Array, *, signed: bool) -> None:
+        self.dtype: np.dtype[Any] | None = None
+        """Of the arrays that are read; None: values are text or bytes."""
+        kind = column.type
+        if _is_text_or_bytes(kind):
+            self.view: Callable[[int], Any] = lambda row: column[row].as_py()
+            """Value of a row: an array that lies in the file and has its dtype, or text or bytes."""
+            return
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            offsets, numbers = column.offsets.to_numpy(), column.values.to_numpy(zero_copy_only=False)
+            self.view = lambda row: numbers[offsets[row] : offsets[row + 1]]
+        else:
+            shape, inner = _entries(kind)[0], column
+            for _ in shape:
+                inner = inner.flatten()
+            numbers = inner.to_numpy(zero_copy_only=False).reshape([len(column), *shape])
+            self.view = numbers.__getitem__
+        is_wide = numbers.dtype.kind == "u" and numbers.dtype.itemsize > 1
+        self.dtype = np.dtype(np.int64) if signed and is_wide else numbers.dtype
+
+    def value(self, row: int) -> "np.ndarray[Any, Any] | bytes | str":
+        """Value of a row as an array of its own, as bytes or as text."""
+        found = self.view(row)
+        return found if self.dtype is None else np.array(found, dtype=self.dtype)
 
 
-def _value_reader(column: pa.Array, *, signed: bool) -> Callable[[int], Any]:
-    """Function that reads the value of a row as an array of its own, as bytes or as text."""
-    kind = column.type
-    if _is_text_or_bytes(kind):
-        return lambda row: column[row].as_py()
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        offsets = column.offsets.to_numpy()
-        values = column.values.to_numpy(zero_copy_only=False)
-        dtype = _read_as(values, signed=signed)
-        return lambda row: values[offsets[row] : offsets[row + 1]].astype(dtype)
-    shape, inner = [len(column)], column
-    while pa.types.is_fixed_size_list(inner.type):
-        shape.append(inner.type.list_size)
-        inner = inner.flatten()
-    numbers = inner.to_numpy(zero_copy_only=False).reshape(shape)
-    dtype = _read_as(numbers, signed=signed)
-    return lambda row: np.array(numbers[row], dtype=dtype)
+def stacked(rows: "Sequence[tuple[dict[str, _Column], int]]") -> "dict[str, np.ndarray[Any, Any] | list[Any]]":
+    """Columns of rows that `locate` found, each number copied once; columns of text or bytes are lists.
 
-
-def _read_as(values: "np.ndarray[Any, Any]", *, signed: bool) -> "np.dtype[Any]":
-    is_wide = values.dtype.kind == "u" and values.dtype.itemsize > 1
-    return np.dtype(np.int64) if signed and is_wide else values.dtype
+    Raises:
+        ValueError: Lists of a column differ in length, or the rows have other columns.
+    """
+    tables = list({id(columns): columns for columns, _ in rows}.values())
+    if any(each.keys() != tables[0].keys() for each in tables):
+        raise ValueError("rows of different columns")
+    batch: dict[str, Any] = {}
+    for name, column in tables[0].items():
+        batch[name] = [columns[name].view(row) for columns, row in rows]
+        if column.dtype is not None:
+            dtype = np.result_type(*{columns[name].dtype for columns in tables})
+            batch[name] = np.stack(batch[name], dtype=dtype)
+    return batch
 
 
 def check_schema(schema: pa.Schema, place: str) -> None:
     """Raise ConfigError, naming `place`, unless rows of these columns can be read by `ArrowRows`."""
     names = schema.names
     if not 1 <= len(names) <= MOST_COLUMNS or len(set(names)) != len(names):
-        raise ConfigError(f"{place}: wanted 1 to {MOST_COLUMNS} columns, each name once, found {len(names)}")
+        raise refusal(f"{place}: wanted 1 to {MOST_COLUMNS} columns, each name once, found {_columns_found(names)}")
     for column in schema:
-        if not _is_readable(column.type):
-            raise ConfigError(
-                f"{place}: wanted columns of numbers, text, bytes or lists of numbers, found {column.name!r} of"
-                f" {column.type}; convert it, or leave it out"
+        kind = column.type
+        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        _, entry = ([], kind.value_type) if is_list else _entries(kind)
+        if not (_is_number(entry) or (entry == kind and _is_text_or_bytes(kind))):
+            raise refusal(
+                f"{place}: wanted columns of numbers, text, bytes or lists of numbers, found {column.name[:90]!r} of"
+                f" {str(kind)[:200]}; convert it, or leave it out"
             )
 
 
-def column_types(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
+def _columns_found(names: list[str]) -> str:
+    if len(names) > MOST_COLUMNS or not names:
+        return str(len(names))
+    return f"two that are called {next(each for each in names if names.count(each) > 1)[:90]!r}"
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns without what writers of equal rows differ in: names of the entries of lists, whether nulls may be."""
+    return pa.schema([(column.name, _plain_type(column.type)) for column in schema])
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_plain_type(kind.value_type), kind.list_size)
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_plain_type(kind.value_type))
+    return pa.list_(_plain_type(kind.value_type)) if pa.types.is_list(kind) else kind
+
+
+def column_types(schema: pa.Schema) -> Columns:
     """Name and type of each column, as the document of a version has them."""
-    return tuple((column.name, str(column.type)) for column in schema)
+    return tuple((column.name, str(column.type)) for column in plain_schema(schema))
 
 
-def check_shard(path: Path, place: str) -> tuple[tuple[tuple[str, str], ...], int]:
+def columns_text(columns: Columns) -> str:
+    """`label int64, text string`, as messages name columns."""
+    text = ", ".join(f"{name} {kind}" for name, kind in columns)
+    return text if len(text) <= 300 else f"{text[:300]}... ({len(columns)} columns)"
+
+
+def is_mapped(path: Path) -> bool:
+    """Whether a file is an Arrow IPC file whose first rows lie in it as they are, without compression."""
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            return False
+    try:
+        with pa.memory_map(str(path)) as file:
+            whole, reader = file.read_buffer(), pa.ipc.open_file(file)
+            return reader.num_record_batches == 0 or _lies_in(whole, reader.get_batch(0))
+    except MemoryError:
+        raise
+    except (pa.ArrowException, OSError):
+        return True  # `check_shard` says what is wrong
+
+
+def _lies_in(whole: pa.Buffer, batch: pa.RecordBatch) -> bool:
+    """Whether the values of a record batch are a part of `whole`; those of a compressed one are a copy."""
+    first, last = whole.address, whole.address + whole.size
+    buffers = (each for column in batch.columns for each in column.buffers() if each is not None and each.size)
+    return all(first <= each.address and each.address + each.size <= last for each in buffers)
+
+
+def check_shard(path: Path, place: str) -> tuple[Columns, int]:
     """Columns and number of rows of an Arrow IPC file, every value of it checked.
 
     Raises:
-        ConfigError: It is another file, is damaged, has no rows, or has columns or nulls that `ArrowRows` refuses;
-            the message names `place`.
+        ConfigError: It is another file, is damaged or compressed, has no rows, or has columns or nulls that `ArrowRows`
+            refuses; the message names `place`.
+        MemoryError: It claims more than this process may take.
     """
     rows = 0
     try:
         with pa.memory_map(str(path)) as file:
-            reader = pa.ipc.open_file(file)
+            whole, reader = file.read_buffer(), pa.ipc.open_file(file)
             check_schema(reader.schema, place)
             for batch in (reader.get_batch(index) for index in range(reader.num_record_batches)):
+                if not _lies_in(whole, batch):
+                    raise refusal(
+                        f"{place}: wanted rows that ranks map, found compressed ones; write it without"
+                        " compression, or leave out --in-place, and they are converted"
+                    )
                 batch.validate(full=True)
                 refuse_nulls(batch, place)
                 rows += batch.num_rows
             found = column_types(reader.schema)
             del reader
+    except MemoryError:
+        raise
     except (pa.ArrowException, OSError) as error:
-        raise ConfigError(
-            f"{place}: wanted an Arrow IPC file that is whole, found another: {error}; streams of Arrow and other"
-            " formats are packed: gangline data pack"
+        raise refusal(
+            f"{place}: wanted an Arrow IPC file that is whole, found another: {str(error)[:300]}; other files are"
+            " converted where they need not stay in place"
         ) from error
     if not rows:
-        raise ConfigError(f"{place}: wanted rows, found none; leave the file out")
+        raise refusal(f"{place}: wanted rows, found none; leave the file out")
     return found, rows
 
 
@@ -231,7 +322,8 @@ def row_sizes(batch: pa.RecordBatch) -> "np.ndarray[Any, Any]":
         elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
             sizes += pc.list_value_length(column).to_numpy(zero_copy_only=False) * (kind.value_type.bit_width // 8 or 1)
         else:
-            sizes += _fixed_bytes(kind)
+            shape, entry = _entries(kind)
+            sizes += max(1, prod(shape) * entry.bit_width // 8)
     if batch.num_rows and int(sizes.max()) > MOST_ROW_BYTES:
         raise ConfigError(f"wanted rows of at most {MOST_ROW_BYTES:,} bytes, found one of {int(sizes.max()):,}; cut it")
     return sizes
@@ -241,7 +333,7 @@ def refuse_nulls(batch: pa.RecordBatch, place: str) -> None:
     """Raise ConfigError, naming `place` and the column, if a value is missing."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if count := _null_count(column):
-            raise ConfigError(f"{place}: wanted values of {name!r} everywhere, found {count} nulls; fill them in")
+            raise refusal(f"{place}: wanted values of {name!r} everywhere, found {count} nulls; fill them in")
 
 
 def _null_count(column: pa.Array) -> int:
@@ -251,11 +343,13 @@ def _null_count(column: pa.Array) -> int:
     return count + (_null_count(column.values) if is_nested else 0)
 
 
-def _fixed_bytes(kind: pa.DataType) -> int:
-    count = 1
+def _entries(kind: pa.DataType) -> tuple[list[int], pa.DataType]:
+    """Sizes of nested lists of fixed size, outermost first, and the type of their entries."""
+    shape: list[int] = []
     while pa.types.is_fixed_size_list(kind):
-        count, kind = count * kind.list_size, kind.value_type
-    return max(1, int(count * kind.bit_width // 8))
+        shape.append(kind.list_size)
+        kind = kind.value_type
+    return shape, kind
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -265,16 +359,6 @@ def _is_number(kind: pa.DataType) -> bool:
 def _is_text_or_bytes(kind: pa.DataType) -> bool:
     tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
     return any(test(kind) for test in tests)
-
-
-def _is_readable(kind: pa.DataType) -> bool:
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _is_number(kind.value_type)
-    if not pa.types.is_fixed_size_list(kind):
-        return _is_number(kind) or _is_text_or_bytes(kind)
-    while pa.types.is_fixed_size_list(kind):
-        kind = kind.value_type
-    return _is_number(kind)
 
 
 def batches_of(path: Path) -> Iterator[pa.RecordBatch]:

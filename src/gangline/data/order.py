@@ -6,22 +6,23 @@ the set to an epoch of the shards of that stream. The shards of an epoch are per
 position costs as much as the first. Integers and SHA-512 alone decide, so every version of Python has the same order.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha512
 from itertools import accumulate
-from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gangline.errors import ConfigError
 from gangline.spec.data_source import Order
 
+Numbers = NDArray[np.int64]
 BLOCK = 1000
 """Samples over which a mix has exactly its shares."""
 _ROUNDS = 8
-_BLOCK_ROWS, _MOST_SINGLE = 1024, 32
-"""Rows that are moved at once, and how many of them one by one before."""
-_MASK = (1 << 64) - 1
+_BLOCK_ROWS = 1024
+"""Rows of a group that are moved at once: one costs nearly as much as all."""
 
 
 class Permutation:
@@ -33,56 +34,30 @@ class Permutation:
     def __init__(self, count: int, key: str) -> None:
         bits = max((count - 1).bit_length(), 2)
         self._count = count
-        self._shift = bits // 2
-        self._low, self._high = (1 << self._shift) - 1, (1 << bits - self._shift) - 1
-        digest = sha512(key.encode()).digest()
-        keys = [int.from_bytes(digest[8 * each : 8 * each + 8], "big") for each in range(_ROUNDS)]
-        self._keys = tuple(zip(keys[::2], keys[1::2], strict=True))
+        self._shift = np.uint64(bits // 2)
+        self._low, self._high = np.uint64((1 << bits // 2) - 1), np.uint64((1 << bits - bits // 2) - 1)
+        self._keys = np.frombuffer(sha512(key.encode()).digest(), ">u8").astype(np.uint64).reshape(-1, 2)
 
-    def __call__(self, number: int) -> int:
-        """Where `number` goes."""
-        shift, low_mask, high_mask = self._shift, self._low, self._high
-        while True:
-            low, high = number & low_mask, number >> shift
-            for first, second in self._keys:
-                low ^= _scramble(high ^ first) & low_mask
-                high ^= _scramble(low ^ second) & high_mask
-            number = high << shift | low
-            if number < self._count:
-                return number
-
-    def block(self, first: int, count: int) -> list[int]:
-        """Where `count` numbers from `first` on go; by numpy, a tenth of the time of one by one."""
-        import numpy as np
-
-        shift, low_mask, high_mask = np.uint64(self._shift), np.uint64(self._low), np.uint64(self._high)
-        numbers = np.arange(first, first + count, dtype=np.uint64)
-        places = np.arange(count)
+    def __call__(self, numbers: Numbers) -> Numbers:
+        """Where `numbers` go."""
+        moved = numbers.astype(np.uint64)
+        places = np.arange(len(moved))
         while len(places):
-            low, high = numbers[places] & low_mask, numbers[places] >> shift
+            low, high = moved[places] & self._low, moved[places] >> self._shift
             for one, two in self._keys:
-                low ^= _scramble_all(high ^ np.uint64(one)) & low_mask
-                high ^= _scramble_all(low ^ np.uint64(two)) & high_mask
-            numbers[places] = high << shift | low
-            places = places[numbers[places] >= self._count]
-        found: list[int] = numbers.tolist()
-        return found
+                low ^= _scramble(high ^ one) & self._low
+                high ^= _scramble(low ^ two) & self._high
+            moved[places] = high << self._shift | low
+            places = places[moved[places] >= self._count]
+        return moved.astype(np.int64)
 
 
-def _scramble(value: int) -> int:
-    """A hash of 64 bits, the finalizer of SplitMix64 (Steele, Lea and Flood, 2014)."""
-    value = (value + 0x9E3779B97F4A7C15) & _MASK
-    value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & _MASK
-    value = ((value ^ value >> 27) * 0x94D049BB133111EB) & _MASK
-    return value ^ value >> 31
-
-
-def _scramble_all(values: Any) -> Any:
-    """`_scramble` of an array of uint64, whose products keep their low 64 bits."""
-    values = values + 0x9E3779B97F4A7C15
-    values = (values ^ values >> 30) * 0xBF58476D1CE4E5B9
-    values = (values ^ values >> 27) * 0x94D049BB133111EB
-    return values ^ values >> 31
+def _scramble(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A hash of 64 bits, the finalizer of SplitMix64 (Steele, Lea and Flood, 2014); products keep their low 64 bits."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ values >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ values >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return values ^ values >> np.uint64(31)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,8 +71,13 @@ class SetRows:
     """Share of the samples, relative to the other sets."""
 
 
-Place = tuple[int, int, int]
-"""Number of the data set, of its shard, of the row in it."""
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where some samples are: for each the number of its data set, of the shard there, and of the row in that."""
+
+    sets: Numbers
+    shards: Numbers
+    rows: Numbers
 
 
 class DatasetOrder:
@@ -122,8 +102,8 @@ class DatasetOrder:
                     f"data.parts = {parts}: wanted as many shards in each data set, found {len(each.rows)} to train on "
                     f"in {each.name}; use data.parts = {max(len(each.rows), 1)}, or pack smaller shards"
                 )
-        self._starts = [0, *accumulate(sum(each.rows) for each in sets)]
-        self._firsts = [[0, *accumulate(each.rows)] for each in sets]
+        self._starts = np.array([0, *accumulate(sum(each.rows) for each in sets)])
+        self._firsts = [np.array([0, *accumulate(each.rows)]) for each in sets]
         self._step, self._share = global_batch, global_batch // parts
         self._mix = _Mix([each.weight for each in sets], f"{seed}\0mix")
         self._streams = [
@@ -134,21 +114,30 @@ class DatasetOrder:
             for each in sets
         ]
 
-    def place(self, position: int) -> Place:
-        """The sample at `position`."""
-        step, offset = divmod(position, self._step)
-        part, inside = divmod(offset, self._share)
-        number, turn = self._mix.of(step * self._share + inside)
-        return (number, *self._streams[number][part].place(turn))
+    def places(self, positions: Sequence[int]) -> Places:
+        """Where the samples at `positions` are."""
+        steps, offsets = np.divmod(np.asarray(positions, dtype=np.int64), self._step)
+        parts, inside = np.divmod(offsets, self._share)
+        sets, turns = self._mix.of(steps * self._share + inside)
+        found = Places(sets, np.empty_like(sets), np.empty_like(sets))
+        streams = sets * (self._step // self._share) + parts
+        for stream in np.unique(streams):
+            own = streams == stream
+            number, part = divmod(int(stream), self._step // self._share)
+            found.shards[own], found.rows[own] = self._streams[number][part].places(turns[own])
+        return found
 
-    def sample(self, position: int) -> int:
-        """Number of the sample at `position` among all rows, set by set and shard by shard."""
-        return self.number_of(self.place(position))
+    def numbers_of(self, places: Places) -> list[int]:
+        """Numbers of samples among all rows, set by set and shard by shard."""
+        numbers = self._starts[places.sets] + places.rows
+        for number in np.unique(places.sets):
+            own = places.sets == number
+            numbers[own] += self._firsts[number][places.shards[own]]
+        return list(numbers.tolist())
 
-    def number_of(self, place: Place) -> int:
-        """Number of the sample at `place` among all rows."""
-        number, shard, row = place
-        return self._starts[number] + self._firsts[number][shard] + row
+    def samples(self, positions: Sequence[int]) -> list[int]:
+        """Numbers of the samples at `positions` among all rows."""
+        return self.numbers_of(self.places(positions))
 
     def windows(self, position: int, places: Iterable[int]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """Set and shard of all that the step at `position` may read at `places` of it, and of what comes after that."""
@@ -156,21 +145,19 @@ class DatasetOrder:
         turn = position // self._step * self._share
         for part in sorted({place // self._share for place in places}):
             for number, streams in enumerate(self._streams):
-                first = self._mix.count(number, turn)
-                last = max(self._mix.count(number, turn + self._share) - 1, first)
+                first, after_last = self._mix.count(np.array(number), np.array([turn, turn + self._share])).tolist()
+                last = max(after_last - 1, first)
                 reads = streams[part].shards(first, last)
                 now += [(number, shard) for shard in reads[0]]
                 after += [(number, shard) for shard in reads[1]]
         return now, [each for each in after if each not in now]
 
 
-def _deal(count: int, parts: int, key: str) -> list[list[int]]:
+def _deal(count: int, parts: int, key: str) -> list[Numbers]:
     """Shards of each part, the same in every epoch, so that a node keeps those of its parts."""
-    deck = Permutation(count, key)
-    dealt: list[list[int]] = [[] for _ in range(parts)]
-    for shard in range(count):
-        dealt[deck(shard) % parts if parts > 1 else 0].append(shard)
-    return dealt
+    shards = np.arange(count)
+    owners = Permutation(count, key)(shards) % parts
+    return [shards[owners == part] for part in range(parts)]
 
 
 class _Mix:
@@ -185,64 +172,64 @@ class _Mix:
             raise ConfigError(
                 f"data.mix: wanted weights of a thousandth of their sum or more, found {min(weights)} of {sum(weights)}"
             )
-        owners, shuffle = [number for number, count in enumerate(counts) for _ in range(count)], Permutation(BLOCK, key)
-        self._owners = [owners[shuffle(place)] for place in range(BLOCK)]
-        self._counts = counts
-        self._before = [[0, *accumulate(owner == each for owner in self._owners)] for each in range(len(counts))]
+        self._counts = np.array(counts)
+        self._owners = np.repeat(np.arange(len(counts)), counts)[Permutation(BLOCK, key)(np.arange(BLOCK))]
+        own = self._owners == np.arange(len(counts))[:, None]
+        self._before = np.pad(np.cumsum(own, axis=1), ((0, 0), (1, 0)))
 
-    def of(self, turn: int) -> tuple[int, int]:
-        """Number of the set, and how many samples of it come before this one."""
-        owner = self._owners[turn % BLOCK]
-        return owner, self.count(owner, turn)
+    def of(self, turns: Numbers) -> tuple[Numbers, Numbers]:
+        """Number of the set of each, and how many samples of that set come before."""
+        owners = self._owners[turns % BLOCK]
+        return owners, self.count(owners, turns)
 
-    def count(self, number: int, turn: int) -> int:
-        """Samples of set `number` before place `turn`."""
-        block, place = divmod(turn, BLOCK)
-        return block * self._counts[number] + self._before[number][place]
+    def count(self, number: Numbers, turns: Numbers) -> Numbers:
+        """Samples of set `number` before places `turns`."""
+        blocks, places = np.divmod(turns, BLOCK)
+        found: Numbers = blocks * self._counts[number] + self._before[number, places]
+        return found
 
 
 class _Stream:
     """Order of those shards of a data set that belong to one part."""
 
-    def __init__(self, rows: SetRows, shards: Sequence[int], *, key: str, order: Order, window: int) -> None:
-        self._rows, self._shards, self._key = rows.rows, shards, key
-        self._size = sum(rows.rows[each] for each in shards)
+    def __init__(self, rows: SetRows, shards: Numbers, *, key: str, order: Order, window: int) -> None:
+        self._rows, self._shards, self._key = np.array(rows.rows), shards, key
+        self._size = int(self._rows[shards].sum())
         self._shuffles = order != "file"
         self._window = len(shards) if order == "full" else window
-        self._epoch, self._group = -1, -1
-        self._order: list[int] = []
-        """Shards of the current epoch."""
-        self._firsts: list[int] = []
-        """Place of the first row of each, and of the end."""
-        self._permutation = Permutation(1, "")
-        self._block, self._asked = -1, 0
-        self._moves: list[int] = []
-        """Where the rows of the current block of the group go; empty: too few of them were asked for."""
+        self._epoch, self._block = -1, (-1, -1)
+        self._order = self._firsts = self._moves = np.zeros(0, dtype=np.int64)
+        """Shards of the current epoch; place of the first row of each, and of the end; where the rows of the current
+        block of a group go."""
 
-    def place(self, turn: int) -> tuple[int, int]:
-        """Shard and row of the `turn`-th sample."""
-        epoch, offset = divmod(turn, self._size)
-        self._open(epoch)
-        place = bisect_right(self._firsts, offset) - 1
-        if self._shuffles:
-            first, stop = self._open_group(place // self._window)
-            offset = first + self._moved(offset - first, stop - first) if stop - first > 1 else offset
-            place = bisect_right(self._firsts, offset) - 1
-        return self._order[place], offset - self._firsts[place]
+    def places(self, turns: Numbers) -> tuple[Numbers, Numbers]:
+        """Shards and rows of samples."""
+        shards, rows = np.empty_like(turns), np.empty_like(turns)
+        epochs, offsets = np.divmod(turns, self._size)
+        for epoch in np.unique(epochs):
+            own = epochs == epoch
+            self._open(int(epoch))
+            moved = self._moved(offsets[own]) if self._shuffles else offsets[own]
+            places = np.searchsorted(self._firsts, moved, side="right") - 1
+            shards[own], rows[own] = self._order[places], moved - self._firsts[places]
+        return shards, rows
 
-    def _moved(self, number: int, count: int) -> int:
-        """Where a row of the group goes; once many of a block were asked for, all of it is computed."""
-        block, inside = divmod(number, _BLOCK_ROWS)
-        if block != self._block:
-            self._block, self._asked, self._moves = block, 0, []
-        if self._moves:
-            return self._moves[inside]
-        self._asked += 1
-        if self._asked <= _MOST_SINGLE:
-            return self._permutation(number)
-        first = block * _BLOCK_ROWS
-        self._moves = self._permutation.block(first, min(_BLOCK_ROWS, count - first))
-        return self._moves[inside]
+    def _moved(self, offsets: Numbers) -> Numbers:
+        """Where rows of the epoch go, each inside its group."""
+        groups = (np.searchsorted(self._firsts, offsets, side="right") - 1) // self._window
+        begins = self._firsts[groups * self._window]
+        blocks = (offsets - begins) // _BLOCK_ROWS
+        moved = np.empty_like(offsets)
+        for group, block in sorted(set(zip(groups.tolist(), blocks.tolist(), strict=True))):
+            own = (groups == group) & (blocks == block)
+            begin, first = int(self._firsts[group * self._window]), block * _BLOCK_ROWS
+            if (group, block) != self._block:
+                count = int(self._firsts[min((group + 1) * self._window, len(self._order))]) - begin
+                shuffle = Permutation(count, f"{self._key}\0{self._epoch}\0{group}")
+                self._moves = begin + shuffle(np.arange(first, min(first + _BLOCK_ROWS, count)))
+                self._block = (group, block)
+            moved[own] = self._moves[offsets[own] - begin - first]
+        return moved
 
     def shards(self, first: int, last: int) -> tuple[list[int], list[int]]:
         """Shards of the groups of samples `first` to `last`, at most one epoch, and those of the group after them."""
@@ -257,25 +244,16 @@ class _Stream:
         """Shards of the group of sample `turn`, and the first sample after that group."""
         epoch, offset = divmod(turn, self._size)
         self._open(epoch)
-        begin = (bisect_right(self._firsts, offset) - 1) // self._window * self._window
-        members = self._order[begin : begin + self._window]
-        return members, epoch * self._size + self._firsts[begin + len(members)]
+        begin = (int(np.searchsorted(self._firsts, offset, side="right")) - 1) // self._window * self._window
+        members = self._order[begin : begin + self._window].tolist()
+        return members, epoch * self._size + int(self._firsts[begin + len(members)])
 
     def _open(self, epoch: int) -> None:
         if epoch == self._epoch:
             return
-        self._epoch, self._group = epoch, -1
-        self._order = list(self._shards)
+        self._epoch, self._block = epoch, (-1, -1)
+        self._order = self._shards
         if self._shuffles:
-            shuffle = Permutation(len(self._shards), f"{self._key}\0{epoch}")
-            self._order = [self._shards[shuffle(each)] for each in range(len(self._shards))]
-        self._firsts = [0, *accumulate(self._rows[each] for each in self._order)]
-
-    def _open_group(self, group: int) -> tuple[int, int]:
-        """Places of the rows of the group: from the first up to but not including the last."""
-        begin = group * self._window
-        first, stop = self._firsts[begin], self._firsts[min(begin + self._window, len(self._order))]
-        if group != self._group:
-            self._group, self._block = group, -1
-            self._permutation = Permutation(stop - first, f"{self._key}\0{self._epoch}\0{group}")
-        return first, stop
+            count = len(self._shards)
+            self._order = self._shards[Permutation(count, f"{self._key}\0{epoch}")(np.arange(count))]
+        self._firsts = np.pad(np.cumsum(self._rows[self._order]), (1, 0))

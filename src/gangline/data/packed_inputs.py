@@ -14,10 +14,19 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
-from gangline.data.arrow_shards import BATCH_BYTES, MOST_ROW_BYTES, batches_of, check_schema, refuse_nulls
+from gangline.data.arrow_shards import (
+    BATCH_BYTES,
+    MOST_ROW_BYTES,
+    batches_of,
+    check_schema,
+    column_types,
+    columns_text,
+    plain_schema,
+    refuse_nulls,
+)
 from gangline.errors import ConfigError
 from gangline.spec.config.grammar import is_inside
-from gangline.spec.config.problems import printable
+from gangline.spec.config.problems import refusal
 
 _COMPRESSED = (".gz", ".bz2", ".zst")
 _BLOCK_BYTES = 16 << 20
@@ -42,34 +51,30 @@ def open_input(path: Path, schema: pa.Schema | None, column: str | None = None) 
     """
     plain = path.with_suffix("") if path.suffix in _COMPRESSED else path
     if plain.suffix not in _READERS:
-        raise ConfigError(
-            printable(f"{path}: wanted a file that ends in {', '.join(_READERS)} (and .gz), found another; convert it")
-        )
+        raise refusal(f"{path}: wanted a file that ends in {', '.join(_READERS)} (and .gz), found another; convert it")
     with _file_errors(path):
         found, batches = _READERS[plain.suffix](path, schema, column)
         if column is not None:
             found = _text_column(found, column, path)
         check_schema(found, str(path))
+    found = plain_schema(found)
     if schema is not None and found != schema:
-        raise ConfigError(
-            printable(f"{path}: wanted the columns of the files before, {_words(schema)}; found {_words(found)}")
-        )
-    return found, _checked(path, batches, found.names)
+        raise refusal(f"{path}: wanted the columns of the files before, {_words(schema)}; found {_words(found)}")
+    return found, _checked(path, batches, found)
 
 
 def _text_column(schema: pa.Schema, column: str, path: Path) -> pa.Schema:
     index = schema.get_field_index(column)
     if index < 0 or not (pa.types.is_string(kind := schema.field(index).type) or pa.types.is_large_string(kind)):
-        raise ConfigError(
-            printable(f"{path}: wanted a column {column!r} of text, found {_words(schema)[:300]}; say --column NAME")
-        )
+        raise refusal(f"{path}: wanted a column {column!r} of text, found {_words(schema)}; say --column NAME")
     return pa.schema([schema.field(index)])
 
 
-def _checked(path: Path, batches: Batches, names: list[str]) -> Batches:
+def _checked(path: Path, batches: Batches, schema: pa.Schema) -> Batches:
     with _file_errors(path):
         for batch in batches:
-            rows = batch.select(names)
+            batch.validate(full=True)
+            rows = batch.select(schema.names).cast(schema).replace_schema_metadata(None)
             refuse_nulls(rows, str(path))
             yield rows
 
@@ -79,14 +84,16 @@ def _file_errors(path: Path) -> Iterator[None]:
     """Errors of parsers become a ConfigError that names the file."""
     try:
         yield
+    except MemoryError:
+        raise
     except (pa.ArrowException, tarfile.TarError, UnicodeDecodeError, EOFError, ValueError, KeyError) as error:
-        raise ConfigError(printable(f"{path}: wanted rows of one form, found: {str(error)[:500]}")) from error
+        raise refusal(f"{path}: wanted rows of one form, found: {str(error)[:500]}") from error
     except OSError as error:
-        raise ConfigError(printable(f"{path}: wanted a file that can be read, found: {error}")) from error
+        raise refusal(f"{path}: wanted a file that can be read, found: {error}") from error
 
 
 def _words(schema: pa.Schema) -> str:
-    return ", ".join(f"{column.name} {column.type}" for column in schema)
+    return columns_text(column_types(schema))
 
 
 def _open_bytes(path: Path) -> IO[bytes]:
@@ -128,24 +135,14 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 def _read_parquet(path: Path, _: pa.Schema | None, column: str | None) -> tuple[pa.Schema, Batches]:
     file = pa.parquet.ParquetFile(str(path))
-    found, chosen = file.schema_arrow.remove_metadata(), None if column is None else [column]
-    return found, (_bare(batch) for batch in file.iter_batches(batch_size=1024, columns=chosen))
+    return file.schema_arrow, file.iter_batches(batch_size=1024, columns=None if column is None else [column])
 
 
 def _read_arrow(path: Path, _schema: pa.Schema | None, _column: str | None) -> tuple[pa.Schema, Batches]:
     first = next(batches_of(path), None)
     if first is None:
         raise ConfigError(f"{path}: wanted rows, found none; leave the file out")
-    return first.schema.remove_metadata(), (_validated(batch) for batch in batches_of(path))
-
-
-def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
-    batch.validate(full=True)
-    return _bare(batch)
-
-
-def _bare(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.replace_schema_metadata(None)
+    return first.schema, batches_of(path)
 
 
 def _read_text(path: Path, _schema: pa.Schema | None, _column: str | None) -> tuple[pa.Schema, Batches]:
@@ -178,7 +175,7 @@ def _of_columns(path: Path, samples: Iterator[dict[str, Any]], schema: pa.Schema
     for sample in samples:
         if sample.keys() != set(schema.names):
             wanted, found = ", ".join(sorted(schema.names)), ", ".join(sorted(sample))
-            raise ConfigError(printable(f"{path}: {sample['__key__']}: wanted members {wanted}, found {found}"))
+            raise refusal(f"{path}: {sample['__key__']}: wanted members {wanted}, found {found}")
         yield sample
 
 
@@ -197,7 +194,7 @@ def _samples(path: Path) -> Iterator[dict[str, Any]]:
                 yield sample
                 sample = {}
             if not ending or ending in sample:
-                raise ConfigError(printable(f"{path}: {member.name}: wanted one file with an ending a sample and kind"))
+                raise refusal(f"{path}: {member.name}: wanted one file with an ending a sample and kind")
             content = tar.extractfile(member)
             assert content is not None  # it is a regular file
             sample |= {"__key__": key, ending: _member_value(path, member, ending, content.read())}
@@ -209,11 +206,11 @@ def _refuse_member(path: Path, member: tarfile.TarInfo) -> None:
     place = f"{path}: {member.name[:200]}"
     if not member.isreg():
         kind = "a link" if member.issym() or member.islnk() else "a device, a pipe or another kind"
-        raise ConfigError(printable(f"{place}: wanted regular files, found {kind}; write the tar without it"))
+        raise refusal(f"{place}: wanted regular files, found {kind}; write the tar without it")
     if not is_inside(member.name.removeprefix("./")):
-        raise ConfigError(printable(f"{place}: wanted a path that stays inside; write it relative, without .."))
+        raise refusal(f"{place}: wanted a path that stays inside; write it relative, without ..")
     if member.size > MOST_ROW_BYTES:
-        raise ConfigError(printable(f"{place}: wanted at most {MOST_ROW_BYTES:,} bytes, found {member.size:,}; cut it"))
+        raise refusal(f"{place}: wanted at most {MOST_ROW_BYTES:,} bytes, found {member.size:,}; cut it")
 
 
 def _member_value(path: Path, member: tarfile.TarInfo, ending: str, data: bytes) -> bytes | str | int:
@@ -223,7 +220,7 @@ def _member_value(path: Path, member: tarfile.TarInfo, ending: str, data: bytes)
     try:
         return int(data) if pa.types.is_integer(kind) else data.decode()
     except ValueError as error:
-        raise ConfigError(printable(f"{path}: {member.name}: wanted {kind}, found {data[:40]!r}")) from error
+        raise refusal(f"{path}: {member.name}: wanted {kind}, found {data[:40]!r}") from error
 
 
 def _grouped(rows: Iterator[dict[str, Any]], schema: pa.Schema) -> Batches:

@@ -32,6 +32,7 @@ from gangline.line.record.dataset_uses import dataset_uses
 from gangline.report.text import clean
 from gangline.signing.keys import signing_key
 from gangline.spec.dataset import DatasetOrigin
+from gangline.units import counted
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
 
@@ -66,9 +67,9 @@ def pack(
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Pack files into a version of a data set; called again after a kill, continue where it stopped.
+    """Pack files into a version of a data set.
 
-    The same files and options give the same version.
+    The same files and options give the same version. Called again after a kill, continue where it stopped.
     """
     from gangline.data.pack import PackOptions
     from gangline.data.pack import pack as pack_files
@@ -78,6 +79,8 @@ def pack(
         raise UsageError("wanted --tokens and --tokenizer together, found one of them")
     if not 0 <= holdout < 1:
         raise UsageError(f"--holdout: wanted a share from 0 to below 1, found {holdout}")
+    if folder := next((path for path in files if path.is_dir()), None):
+        raise UsageError(f"wanted files, found the folder {folder}; name what is in it, such as {folder}/*.parquet")
     if missing := [str(path) for path in files if not path.is_file()]:
         raise UsageError(f"wanted files, found none at {', '.join(missing[:5])}")
     workspace = open_workspace(repo, site)
@@ -113,10 +116,10 @@ def add(
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Make a version of files that another program wrote to a source, each read whole and checked.
+    """Make a version of files of a source.
 
-    Arrow files are taken as they are; Parquet, JSON lines and others are converted. Called again after a kill,
-    continue where it stopped.
+    Each is read whole and checked. Arrow files without compression are taken as they are; Parquet, JSON lines and
+    others are converted. Called again after a kill, continue where it stopped.
     """
     from gangline.data.added import AddedFile, add_files
 
@@ -128,7 +131,10 @@ def add(
     source = site_sources(workspace)(source_name)
     found = source.find(pattern)
     if not found:
-        raise ConfigError(f"source.{source_name}: wanted files that match {pattern!r}, found none")
+        raise ConfigError(
+            f"source.{source_name}: wanted files that match {pattern!r} below"
+            f" {workspace.site.source[source_name].url}, found none"
+        )
     files = [
         AddedFile(path=each.path, size_bytes=each.size_bytes, blocks=partial(source.blocks, each.path))
         for each in found
@@ -153,7 +159,7 @@ def list_command(
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List versions of data sets, newest first, with their aliases."""
+    """List versions, newest first, with their aliases."""
     workspace = open_workspace(repo, site)
     trusted = trusted_keys_of(workspace)
     entries = list_datasets(workspace.store, None if name is None else data_name(name))
@@ -177,7 +183,10 @@ def show(
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show a version, its origin and the runs and models that used it; of two, what differs."""
+    """Show a version and who used it; of two, what differs.
+
+    Prints its columns, options and origin, and the runs and models that used it.
+    """
     workspace = open_workspace(repo, site)
     found = resolved(workspace, reference)
     if other is not None:
@@ -192,9 +201,8 @@ def show(
         print_json({"version": found.version, "digest": found.digest, "document": found, "used_by": users})
         return
     say(summary_line(found))
-    say(columns([("column", name, kind) for name, kind in found.schema]))
-    for option, value in sorted(found.options.items()):
-        say(f"{option} {clean(str(value), 80)}")
+    rows = [("column", name, kind) for name, kind in found.schema]
+    say(columns([*rows, *(("option", name, clean(str(value), 80)) for name, value in sorted(found.options.items()))]))
     say(f"used by {', '.join(users) if users else 'no run'}")
 
 
@@ -207,12 +215,15 @@ def verify(
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Read every shard of a version where it lies, and compare digests; exit 50 if one differs."""
+    """Read every shard and compare digests.
+
+    Each is read where it lies, in the store or at its source. Exit 50 names those that differ.
+    """
     from gangline.data.shard_reads import verify_shard
 
     workspace = open_workspace(repo, site)
     if cache == (reference is not None):
-        raise UsageError("wanted a data set or --cache, found both or neither")
+        raise UsageError("name a data set or say --cache, one of them")
     if reference is None:
         count, damaged = verify_caches(workspace)
         total, bad = count, [f"{each}: deleted, it had another digest" for each in damaged]
@@ -229,7 +240,7 @@ def verify(
     if json:
         print_json({"shards": total, "damaged": bad})
     elif not bad:
-        say(f"{total} shards verified, each with its digest")
+        say(f"{counted(total, 'shard')} verified, each with its digest")
     if bad:
         raise IntegrityError("\n".join([*bad[:20], f"{len(bad)} of {total} shards are damaged or missing"]))
 
@@ -238,7 +249,10 @@ def verify(
 def warm(
     reference: ReferenceArgument, *, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption = False
 ) -> None:
-    """Fetch all shards of a version into the cache of this machine ([cache] of site.toml), verified."""
+    """Fetch all shards into the cache of this machine.
+
+    [cache] of site.toml names its folder. Each shard is verified.
+    """
     workspace = open_workspace(repo, site)
     made, caches = resolved(workspace, reference), warm_caches(workspace)
     with DataProgress("warm", json) as progress:
@@ -263,7 +277,10 @@ def alias(
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Point an alias at a version; lines that name the alias train on it from their next run."""
+    """Point an alias at a version.
+
+    Lines that name the alias train on the version from their next run.
+    """
     workspace = open_workspace(repo, site)
     made = resolved(workspace, reference)
     key = signing_key(workspace.site, workspace.environ)
@@ -283,7 +300,10 @@ def remove(
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Delete a version that no run, model or alias names; exit 60 names those that do. Its shards stay in the store."""
+    """Delete a version that nothing names.
+
+    Exit 60 tells which runs, models or aliases name it. Its shards stay in the store.
+    """
     workspace = open_workspace(repo, site)
     name, version = parse_reference(reference)
     if not VERSION.fullmatch(version):

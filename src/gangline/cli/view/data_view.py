@@ -14,7 +14,7 @@ from gangline.errors import ConfigError, IntegrityError
 from gangline.sanitize import clean
 from gangline.spec.dataset import Dataset
 from gangline.storage.objects.protocol import ObjectStore
-from gangline.units import format_bytes, format_seconds
+from gangline.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from gangline.data.pack import PackProgress
@@ -45,7 +45,7 @@ class DataProgress:
         """Tell how many bytes of the files are read."""
         share = found.done_bytes / max(found.total_bytes, 1)
         size = f"{format_bytes(found.done_bytes)} of {format_bytes(found.total_bytes)}"
-        self._tell(share, f"{found.shards} shards · {found.samples:,} rows · {size}")
+        self._tell(share, f"{counted(found.shards, 'shard')} · {counted(found.samples, 'row')} · {size}")
 
     def added(self, done: int, total: int) -> None:
         """Tell how many files or shards are done."""
@@ -114,7 +114,7 @@ def version_rows(
 def summary_line(found: Dataset) -> str:
     """`wiki@3f2a91c4  12,410,332 samples · 412 shards · 26.1 GB · from 3 files of commit 9f31c2a0`."""
     held = sum(shard.rows for shard in found.shards if shard.split == "holdout")
-    parts = [f"{found.num_samples:,} samples", f"{len(found.shards)} shards", format_bytes(_size(found))]
+    parts = [counted(found.num_samples, "sample"), counted(len(found.shards), "shard"), format_bytes(_size(found))]
     parts += [f"{held:,} held out"] if held else []
     return f"{found.name}@{found.version}  {' · '.join([*parts, *_origin(found)])}"
 
@@ -156,5 +156,4 @@ def _origin(found: Dataset) -> list[str]:
     if origin.source is not None:
         return [clean(f"from {origin.source}:{origin.path}", limit=120)]
     commit = f" of commit {origin.commit[:8]}" if origin.commit else ""
-    files = "1 file" if len(origin.files) == 1 else f"{len(origin.files)} files"
-    return [f"from {files}{commit}"] if origin.files else []
+    return [f"from {counted(len(origin.files), 'file')}{commit}"] if origin.files else []

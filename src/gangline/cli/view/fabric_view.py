@@ -21,7 +21,7 @@ from gangline.fabric.nccl_rings import NcclRing
 from gangline.fabric.paths import path_environment
 from gangline.fabric.training import OrderForecast, fabric_rate
 from gangline.spec.config.server_ranges import compress_servers
-from gangline.units import format_seconds
+from gangline.units import counted, format_seconds
 
 
 def fabric_document(fabric: Fabric, *, radix: int | None) -> dict[str, Any]:
@@ -47,10 +47,10 @@ def counts_lines(fabric: Fabric, *, radix: int | None) -> list[str]:
     size = f"{counts.servers:,} servers x {fabric.rails} GPUs = {gpus:,}, {scale_of(gpus)}"
     each = "one for each rail and home of a group" if fabric.dual_homed else "one for each rail of a group"
     lines = [
-        f"fabric    {fabric.digest[:8]}: {size}, in {_plural(len(fabric.groups), 'group')}",
+        f"fabric    {fabric.digest[:8]}: {size}, in {counted(len(fabric.groups), 'group')}",
         f"speeds    {speeds}{_waits(fabric)}",
         f"leaves    {counts.leaves:,}, {each} · {counts.nic_cables:,} cables to NICs, {_uplinks(fabric)}",
-        f"paths     {fabric.path_policy}, {_plural(fabric.connections, 'connection')} a flow",
+        f"paths     {fabric.path_policy}, {counted(fabric.connections, 'connection')} a flow",
     ]
     if variables := path_environment(fabric.path_policy, connections=fabric.connections):
         words = " ".join(f"{name}={value}" for name, value in variables.items())
@@ -70,10 +70,6 @@ def counts_lines(fabric: Fabric, *, radix: int | None) -> list[str]:
         for group in fabric.groups
     ]
     return [*lines, "", columns([("GROUP", "SERVERS", "BLOCK", "NAMES"), *groups])]
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _gigabytes(bytes_per_second: float | None) -> str:
@@ -129,7 +125,7 @@ def forecast_lines(fabric: Fabric, forecasts: Sequence[OrderForecast]) -> list[s
     """The network in a line, then a row for each forecast."""
     several = len({each.policy for each in forecasts}) > 1
     uplinks = f"{dash(fabric.leaf_uplinks)} uplinks a leaf, paths {fabric.path_policy}"
-    heading = f"one ring of {len(fabric.servers):,} servers, {_plural(len(fabric.groups), 'group')}, {uplinks}"
+    heading = f"one ring of {len(fabric.servers):,} servers, {counted(len(fabric.groups), 'group')}, {uplinks}"
     names = ("order", "connections", "crossings", "busiest", "efficiency", "all-reduce", "speed-up", "net days",
              "wall days", "GPU-h")  # fmt: skip
     rows = [

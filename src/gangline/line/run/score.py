@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from gangline.data.arrow_shards import check_shard
+from gangline.data.added import check_apart
 from gangline.data.shard_reads import BlockSource, shard_blocks
 from gangline.data.versions import Trusted
 from gangline.errors import IntegrityError, TrainingError
@@ -120,7 +120,7 @@ def score(
 def _score_one(scoring: Scoring, place: ScorePlace, worker: ScoreWorker, shard: DatasetShard) -> ScoredShard:
     """Score a shard, check what the process wrote, store it, and point at it."""
     with worker.scored(partial(shard_blocks, place.store, shard, place.source_of), shard.sha256) as path:
-        columns, rows = check_shard(path, f"outputs of {shard.path}")
+        columns, rows = check_apart(path, f"outputs of {shard.path}")
         if rows != shard.rows:
             raise TrainingError(f"outputs of {shard.path}: wanted {shard.rows} rows, found {rows}")
         data = path.read_bytes()

@@ -20,7 +20,7 @@ from gangline.spec.dataset import DatasetOrigin
 from gangline.spec.program_files import OUTPUTS_KIND, OutputFile
 from gangline.spec.record import Artifact, Record
 from gangline.storage.objects.protocol import ObjectStore
-from gangline.units import format_bytes
+from gangline.units import counted, format_bytes
 
 ENDINGS = (".arrow", ".parquet")
 """Outputs that become shards; others are left out."""
@@ -58,8 +58,8 @@ def publish_dataset(ctx: RunContext, name: str) -> StageResult:
         return replace(record, artifacts=(*record.artifacts, artifact))
 
     return StageResult(
-        message=f"{reference}: {made.num_samples:,} samples · {len(made.shards)} shards · {format_bytes(size)},"
-        f" signed by key {key.key_id}",
+        message=f"{reference}: {counted(made.num_samples, 'sample')} · {counted(len(made.shards), 'shard')} ·"
+        f" {format_bytes(size)}, signed by key {key.key_id}",
         key=made.digest,
         outputs={"dataset": reference, "key": made.key},
         change=change,

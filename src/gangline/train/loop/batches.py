@@ -23,6 +23,7 @@ from gangline.train.loop.sample_order import (
     rank_spans,
 )
 from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.datasets import DatasetRows
 from gangline.train.task import Batch
 
 
@@ -51,12 +52,23 @@ def _on_device(batch: Batch, device: torch.device) -> Batch:
 
 def _read(data: Any, draws: SampleDraws | None, picks: Sequence[Pick]) -> Batch:
     """Batch of the samples of `picks`, whose draws follow their positions unless `draws` is None."""
+    if type(data) is DatasetRows:
+        return _rows(data, [index for _, index in picks])
     samples = []
     for position, index in picks:
         if draws is not None:
             draws.at(position)
         samples.append(_sample(data, index))
     return _stacked(samples, [index for _, index in picks])
+
+
+def _rows(rows: DatasetRows, indices: Sequence[int]) -> Batch:
+    try:
+        batch = rows.batch(indices)
+    except ValueError as error:
+        found = _difference([rows[index] for index in indices]) or error
+        raise ConfigError(f"samples {list(indices)} cannot be collated: {found}") from error
+    return {name: each if isinstance(each, list) else torch.from_numpy(each) for name, each in batch.items()}
 
 
 def _sample(data: Any, index: int) -> dict[str, Any]:
@@ -106,7 +118,8 @@ class StepData:
         self._spans_of = partial(micro_batches, global_batch, ranks=ranks, rank=rank, micro_batch=micro_batch)
         self._shares: Shares = ()
         self._spans = self._spans_of()
-        self._draws = SampleDraws(seed) if seeds_samples or workers else None
+        draws = type(data) is not DatasetRows  # rows as they are draw nothing
+        self._draws = SampleDraws(seed) if draws and (seeds_samples or workers) else None
         self._read = partial(_read, data, self._draws)
         self._ahead: ReadAhead | None = None
         if workers:
@@ -161,7 +174,8 @@ class StepData:
 
     def _picks(self, positions: Sequence[int]) -> Iterator[list[Pick]]:
         for start, stop in self._spans:
-            yield [(position, self._order.sample(position)) for position in positions[start:stop]]
+            own = positions[start:stop]
+            yield list(zip(own, self._order.samples(own), strict=True))
 
     def _picks_from(self, cursor: int, skipped: Sequence[SampleSpan]) -> Iterator[list[Pick]]:
         while True:

@@ -19,8 +19,8 @@ Shares = tuple[int, ...]
 class PositionOrder(Protocol):
     """An order of samples."""
 
-    def sample(self, position: int) -> int:
-        """Index of the sample at `position`."""
+    def samples(self, positions: Sequence[int]) -> list[int]:
+        """Indices of the samples at `positions`, which belong to one step."""
         ...
 
 
@@ -43,6 +43,10 @@ class SampleOrder:
     def of(data: Any, *, seed: int) -> "SampleOrder":
         """Order of `data`: its own `epoch_order(epoch)` if it has one."""
         return SampleOrder(num_samples=len(data), seed=seed, order_of=getattr(data, "epoch_order", None))
+
+    def samples(self, positions: Sequence[int]) -> list[int]:
+        """Indices of the samples at `positions`."""
+        return [self.sample(each) for each in positions]
 
     def sample(self, position: int) -> int:
         """Index of the sample at `position`; holds 8 bytes a sample of one epoch.

@@ -91,7 +91,7 @@ class FaultyTask:
         order = rows.order_of(data, seed=plan.seed) if rows is not None else None
         order = order or SampleOrder.of(data, seed=plan.seed)
         first, _ = share(plan.global_batch, plan.world_size, self._order.rank)
-        return order.sample(self._order.step * plan.global_batch + first)
+        return order.samples([self._order.step * plan.global_batch + first])[0]
 
     def hand_out(self, sample: Any) -> Any:
         """The sample to poison, poisoned if its step is due."""

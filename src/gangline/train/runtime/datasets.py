@@ -14,13 +14,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from gangline.data.order import DatasetOrder, SetRows
 from gangline.errors import GanglineError
 from gangline.spec.data_source import DataSource
 from gangline.spec.dataset import Dataset, DatasetShard, Split
 from gangline.train import heartbeat
+
+if TYPE_CHECKING:
+    from gangline.data.arrow_shards import ArrowRows
+    from gangline.data.order import DatasetOrder
 
 SHARD_SECONDS = 900.0
 """Silence announced while one shard is fetched."""
@@ -78,7 +81,7 @@ class OpenShards:
     def __init__(self, files: ShardFiles, *, most: int) -> None:
         self._files, self._most = files, min(most, MOST_OPEN)
         self._open: OrderedDict[str, tuple[DatasetShard, Path]] = OrderedDict()
-        self._rows: dict[str, Any] = {}
+        self._rows: dict[str, ArrowRows] = {}
 
     def fetch(self, shard: DatasetShard) -> Path:
         """File of the shard on this node; may take long."""
@@ -96,8 +99,8 @@ class OpenShards:
             self._files.hold([each for each, _ in self._open.values()])
         return path
 
-    def row(self, shard: DatasetShard, row: int) -> dict[str, Any]:
-        """Values of a row by column: numpy arrays, bytes or text; unsigned integers as int64."""
+    def rows(self, shard: DatasetShard) -> "ArrowRows":
+        """Rows of the shard, by number; unsigned integers are read as int64."""
         rows = self._rows.get(shard.sha256)
         if rows is None:
             path = self.fetch(shard)
@@ -106,8 +109,7 @@ class OpenShards:
             rows = self._rows[shard.sha256] = ArrowRows(path, signed=True)
         else:
             self._open.move_to_end(shard.sha256)
-        found: dict[str, Any] = rows[row]
-        return found
+        return rows
 
 
 class DatasetRows:
@@ -125,13 +127,24 @@ class DatasetRows:
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Values by column: numpy arrays, bytes or text; unsigned integers as int64, which torch can look up."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"wanted a sample below {len(self)}, found {index}")
         piece, row = self.locate(index)
-        return self._shards.row(piece.shard, row)
+        return self._shards.rows(piece.shard)[row]
+
+    def batch(self, indices: Sequence[int]) -> dict[str, Any]:
+        """Values of samples by column, each number copied once: arrays with the samples first, lists of bytes or text.
+
+        Raises:
+            ValueError: Samples differ in their columns, or in the length of a list.
+        """
+        from gangline.data.arrow_shards import stacked  # imports pyarrow, as above
+
+        places = map(self.locate, indices)
+        return stacked([self._shards.rows(piece.shard).locate(row) for piece, row in places])
 
     def locate(self, index: int) -> tuple[ShardSpan, int]:
         """ShardSpan of the sample, and its row in the shard."""
+        if not 0 <= index < self._starts[-1]:
+            raise IndexError(f"wanted a sample below {len(self)}, found {index}")
         place = bisect_right(self._starts, index) - 1
         piece = self.pieces[place]
         return piece, piece.first + index - self._starts[place]
@@ -141,7 +154,7 @@ class FetchedOrder:
     """Order of the train rows that has the shard of each sample fetched before the sample is read."""
 
     def __init__(
-        self, order: DatasetOrder, rows: DatasetRows, shards: OpenShards, *, global_batch: int,
+        self, order: "DatasetOrder", rows: DatasetRows, shards: OpenShards, *, global_batch: int,
         places: Iterable[int], ahead: "WindowFetcher | None",
     ) -> None:  # fmt: skip
         """Args:
@@ -155,15 +168,16 @@ class FetchedOrder:
             own.setdefault(piece.number, []).append(piece.shard)
         self._by_set = own
 
-    def sample(self, position: int) -> int:
-        """Index of the sample at `position`, whose shard is on this node then."""
-        if self._ahead is not None and position // self._global_batch != self._step:
-            self._step = position // self._global_batch
-            now, after = self._order.windows(position, self._places)
+    def samples(self, positions: Sequence[int]) -> list[int]:
+        """Indices of the samples at `positions` of one step, whose shards are on this node then."""
+        if self._ahead is not None and positions[0] // self._global_batch != self._step:
+            self._step = positions[0] // self._global_batch
+            now, after = self._order.windows(positions[0], self._places)
             self._ahead.want([self._by_set[number][shard] for number, shard in (*now, *after)][:MOST_OPEN])
-        place = self._order.place(position)
-        self._shards.fetch(self._by_set[place[0]][place[1]])
-        return self._order.number_of(place)
+        places = self._order.places(positions)
+        for number, shard in dict.fromkeys(zip(places.sets.tolist(), places.shards.tolist(), strict=True)):
+            self._shards.fetch(self._by_set[number][shard])
+        return self._order.numbers_of(places)
 
 
 class WindowFetcher:
@@ -237,6 +251,8 @@ class RankDatasets:
         """
         if hasattr(data, "epoch_order") or len(data) != len(self.train):
             return None
+        from gangline.data.order import DatasetOrder, SetRows  # imports numpy, which ranks without data sets may lack
+
         sets = [
             SetRows(
                 name=use.name, weight=use.weight,
