@@ -27,6 +27,7 @@ NOT_OURS = {"S7": "none of ours: the store heals its drives"}
 SMALL_IS_ALL = {
     "T10": "the smoke slice has every code",
     "S11": "the smoke slice is all",
+    "C5": "the smoke slice is all",
     "K4": "every kind of end in the smoke slice; on a cluster two evictions, not 100",
     "K7": "the smoke slice is all: outages of seconds stand for those of minutes",
     "P1": "3 kinds of pickle at each of 6 places and in each file of a checkpoint, not 500 files",

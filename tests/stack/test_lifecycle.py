@@ -16,10 +16,13 @@ import pytest
 
 from gangline import procfs
 from gangline.errors import CapacityError, ConfigError
+from gangline.serve.context.accounts import digest_of
 from gangline.serve.context.home import effective_site
+from gangline.serve.database.open import open_database
 from gangline.spec.config.load import load_site
 from gangline.spec.config.secrets import resolve_secret
 from gangline.stack import processes
+from gangline.stack.config_files import service_database
 from gangline.stack.home import RunningServer
 from gangline.stack.lifecycle import bring_up, take_down
 
@@ -248,3 +251,22 @@ def test_a_server_without_manners_is_killed(machine, monkeypatch):
         assert processes.is_running(mine)
     assert processes.stop_process(replace(mine))
     assert not processes.is_running(mine)
+
+
+def test_a_new_database_of_the_service_knows_the_token_of_prometheus(machine):
+    machine.install("prometheus")
+    bring_up(machine.home, environ=os.environ)
+    take_down(machine.home)
+    service_database(machine.home).unlink()
+    bring_up(machine.home, environ=os.environ)
+    database = open_database(str(service_database(machine.home)))
+    digest = digest_of((machine.home.folder / "prometheus-token").read_text())
+    assert database.tokens.find(digest, now=1.0).name == "prometheus"
+    database.close()
+
+
+def test_the_rest_starts_where_the_packages_of_the_service_are_missing(machine, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gangline.serve.database.sqlite", None)
+    machine.install("prometheus")
+    rows = {row.name: row.state for row in bring_up(machine.home, environ=os.environ)}
+    assert (rows["prometheus"], rows["service"]) == ("started", "absent")

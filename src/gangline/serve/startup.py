@@ -22,7 +22,7 @@ from gangline.serve.context.metered_store import MeteredStore
 from gangline.serve.context.quarantine import Quarantine
 from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.context.telemetry import CallOutcome, Telemetry
-from gangline.serve.database.open import OpenDatabase, open_database
+from gangline.serve.database.open import Database, open_database
 from gangline.serve.orders.workers import OrderService, run_folder
 from gangline.serve.runs.indexer import Indexer
 from gangline.spec.config.grammar import LOOPBACK
@@ -74,6 +74,7 @@ def open_service(repo: Path, *, site: Site, environ: Mapping[str, str]) -> Runni
     Raises:
         ConfigError: A wrong token file, database, store or forge; or an address beyond loopback without tokens.
         CapacityError: Another service uses this home.
+        IntegrityError: The file of the database is damaged.
         StorageError: The home or the database cannot be written.
     """
     with ExitStack() as opening:
@@ -82,8 +83,6 @@ def open_service(repo: Path, *, site: Site, environ: Mapping[str, str]) -> Runni
         opening.enter_context(home.lock())
         database = open_database(site.serve.database or str(home.database))
         opening.callback(database.close)
-        if database.restored:
-            log.warning("database_restored", detail=database.restored)
         known, local = _tokens(site, home, environ, database)
         health, quarantine, telemetry = StoreHealth(), Quarantine(), Telemetry.of(site)
         store = MeteredStore(_open_store(repo, site, environ), telemetry)
@@ -121,7 +120,7 @@ def open_service(repo: Path, *, site: Site, environ: Mapping[str, str]) -> Runni
 class _OpenRunHandler:
     """Handles open runs that were cancelled or approved without this service."""
 
-    def __init__(self, database: OpenDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         self.service: Service | None = None
         self._database = database
         self._woken: set[str] = set()
@@ -136,7 +135,7 @@ class _OpenRunHandler:
 
 
 def _tokens(
-    site: Site, home: ServiceHome, environ: Mapping[str, str], database: OpenDatabase
+    site: Site, home: ServiceHome, environ: Mapping[str, str], database: Database
 ) -> tuple[tuple[KnownToken, ...], KnownToken | None]:
     """Tokens outside the database: those of the site's file, and the local one."""
     is_local = site.serve.listen.rsplit(":", 1)[0] in LOOPBACK

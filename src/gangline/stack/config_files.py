@@ -1,10 +1,12 @@
 """Configuration files of the servers: Prometheus and its scrape token, Grafana dashboards, site.toml."""
 
+import contextlib
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from time import time
 
+from gangline.errors import NotInstalledError
 from gangline.launch.local.scrape_targets import LOOPBACK
 from gangline.serve.context.accounts import digest_of, new_token
 from gangline.serve.database.types import Principal
@@ -19,23 +21,22 @@ def service_database(home: StackHome) -> Path:
 
 
 def scrape_token(home: StackHome) -> Path:
-    """File of the token; the service's database knows its digest before the service first starts.
+    """File of the token; the service's database has its digest before the service starts, a new database, too.
 
     Raises:
-        StorageError: The database cannot be opened.
+        IntegrityError: The database is damaged.
+        StorageError: It cannot be opened.
     """
     from gangline.serve.database.open import open_database
 
-    path = home.folder / "prometheus-token"
-    if not path.exists():
-        token = new_token()
+    path = home.secret("prometheus-token", new_token())
+    with contextlib.suppress(NotInstalledError):  # the service, which is reported as absent
         opened = open_database(str(service_database(home)))
         try:
             reader = Principal(name="prometheus", roles={"*": "reader"})
-            opened.tokens.add(digest=digest_of(token), principal=reader, expires=None, now=time())
+            opened.tokens.add(digest=digest_of(path.read_text("utf-8")), principal=reader, expires=None, now=time())
         finally:
             opened.close()
-        write_private(path, token)
     return path
 
 

@@ -32,6 +32,7 @@ class Layout:
         return layout
 
     def add(self, data: bytes, media_type: str) -> Descriptor:
+        """Write a blob of these bytes."""
         found = documents.describe(data, media_type)
         self.path(found).write_bytes(data)
         return found

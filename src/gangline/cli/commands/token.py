@@ -17,7 +17,7 @@ from gangline.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gangline.serve.database.protocol import Tokens
+    from gangline.serve.database.tokens import Tokens
     from gangline.serve.database.types import Principal
 
 app = typer.Typer(

@@ -58,6 +58,7 @@ class Members:
         return [node for node, peer in self._peers.items() if wanted(peer)]
 
     def add(self, node: int, channel: Channel) -> None:
+        """Take in a follower that has connected."""
         self._peers[node] = Peer(channel, last_seen=time.monotonic())
         self._nodes[channel.fileno()] = node
         self._epoll.register(channel.fileno(), select.EPOLLIN)

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Response
 
 from gangline.serve.api.dependencies import ApiModel, ServiceDep, problems
 from gangline.serve.context.telemetry import Telemetry
-from gangline.serve.database.protocol import OrderQueue
+from gangline.serve.database.orders import OrderQueue
 from gangline.serve.web.responses import RequestRefused
 
 router = APIRouter(tags=["service"])

@@ -14,7 +14,7 @@ from time import time
 from typing import Any
 
 from gangline.errors import ConfigError
-from gangline.serve.database.protocol import Tokens
+from gangline.serve.database.tokens import Tokens
 from gangline.serve.database.types import ROLES, Principal
 
 PREFIX = "gl_"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from gangline.errors import StorageError
-from gangline.serve.database.protocol import Database
+from gangline.serve.database.open import Database
 from gangline.serve.database.types import DatabaseProblem
 
 

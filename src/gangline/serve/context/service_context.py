@@ -14,7 +14,7 @@ from gangline.forge.protocol import Forge
 from gangline.serve.context.accounts import Accounts
 from gangline.serve.context.health import StoreHealth
 from gangline.serve.context.quarantine import Quarantine
-from gangline.serve.database.protocol import Database
+from gangline.serve.database.open import Database
 from gangline.spec.config.site import Site
 from gangline.storage.objects.protocol import ObjectStore
 

@@ -2,14 +2,13 @@
 
 from gangline.serve.database.engine import DatabaseEngine, DatabaseSession
 from gangline.serve.database.queue import insert_order, queued_for_head
-from gangline.serve.database.row_checksums import insert
 from gangline.serve.database.types import Order
 
 REMEMBER_SECONDS = 30 * 86_400.0
 
 
-class SqlDeliveries:
-    """`serve.database.protocol.Deliveries` over an engine."""
+class Deliveries:
+    """Accepted deliveries, by which a repeat is recognized."""
 
     def __init__(self, engine: DatabaseEngine) -> None:
         self._engine = engine
@@ -24,6 +23,15 @@ class SqlDeliveries:
         now: float,
         unless_queued: bool = False,
     ) -> bool:
+        """Remember a verified delivery and, in the same transaction, queue its order.
+
+        An order that yields is not queued if another of the same head waits: that one was requested, and builds
+        what is there, too.
+
+        Returns:
+            False where its id or its body was seen in the last 30 days: nothing is queued then.
+        """
+
         def work(session: DatabaseSession) -> bool:
             row = (forge, delivery, body_digest, float(now))
             is_new = _insert(session, row) or (_drop_expired(session, row) and _insert(session, row))
@@ -34,6 +42,8 @@ class SqlDeliveries:
         return self._engine.write(work)
 
     def forget(self, *, before: float) -> int:
+        """Delete older deliveries; returns their number."""
+
         def work(session: DatabaseSession) -> int:
             return session.execute("DELETE FROM deliveries WHERE seen < ?", before)
 
@@ -41,7 +51,8 @@ class SqlDeliveries:
 
 
 def _insert(session: DatabaseSession, row: tuple[str, str, str, float]) -> bool:
-    return bool(insert(session, "deliveries", row, on_conflict="ON CONFLICT DO NOTHING"))
+    sql = "INSERT INTO deliveries (forge, delivery, body_digest, seen) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+    return session.execute(sql, *row) > 0
 
 
 def _drop_expired(session: DatabaseSession, row: tuple[str, str, str, float]) -> bool:

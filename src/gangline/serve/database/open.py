@@ -1,62 +1,42 @@
-"""Opens the state database that a site names."""
+"""Opens the state database that a site names. Records stay the truth: lost rows of runs come from them again."""
 
-from importlib import import_module
 from pathlib import Path
 
-from gangline.errors import ConfigError
-from gangline.serve.database.deliveries import SqlDeliveries
+from gangline.errors import ConfigError, NotInstalledError
+from gangline.serve.database.deliveries import Deliveries
 from gangline.serve.database.engine import DatabaseEngine
-from gangline.serve.database.orders import SqlOrders
-from gangline.serve.database.protocol import Deliveries, OrderQueue, RunIndex, Tokens
-from gangline.serve.database.runs import SqlRuns
-from gangline.serve.database.tokens import SqlTokens
-from gangline.serve.database.types import DatabaseProblem
+from gangline.serve.database.orders import OrderQueue
+from gangline.serve.database.runs import RunIndex
+from gangline.serve.database.tokens import Tokens
 
 
-class OpenDatabase:
-    """`serve.database.protocol.Database` over an engine."""
+class Database:
+    """The tables of one engine; the caller closes it. Every call is one transaction, durable when it returns."""
 
-    def __init__(self, engine: DatabaseEngine, *, restored: str | None = None) -> None:
-        self.deliveries: Deliveries = SqlDeliveries(engine)
-        self.orders: OrderQueue = SqlOrders(engine)
-        self.runs: RunIndex = SqlRuns(engine)
-        self.tokens: Tokens = SqlTokens(engine)
-        self.restored = restored
-        """What was damaged when it was opened, what was kept and what comes again: one sentence for the log."""
-        self._engine = engine
-
-    def check(self) -> DatabaseProblem | None:
-        return self._engine.check()
-
-    def close(self) -> None:
-        self._engine.close()
+    def __init__(self, engine: DatabaseEngine) -> None:
+        self.deliveries, self.orders = Deliveries(engine), OrderQueue(engine)
+        self.runs, self.tokens = RunIndex(engine), Tokens(engine)
+        self.check, self.close = engine.check, engine.close
 
 
-def open_database(url_or_path: str) -> OpenDatabase:
+def open_database(url_or_path: str) -> Database:
     """The database of a path (SQLite, made where there is none) or of a `postgresql://` URL.
 
-    A damaged SQLite file is put aside, and what is whole of it kept: see `restored`.
-
     Raises:
-        ConfigError: Another kind of URL, a database that a newer gangline made, or PostgreSQL without psycopg.
+        ConfigError: Another kind of URL, a database that a newer gangline made, or a package is missing.
+        IntegrityError: Its file is damaged.
         StorageError: It cannot be opened.
     """
-    if url_or_path.startswith(("postgresql://", "postgres://")):
-        from gangline.serve.database.postgres import PostgresEngine
-
-        _require_psycopg()
-        return OpenDatabase(PostgresEngine(url_or_path))
     scheme, colon, _ = url_or_path.partition("://")
-    if colon:
+    if colon and scheme not in ("postgresql", "postgres"):
         raise ConfigError(f"serve.database: wanted a path or a postgresql:// URL, found {scheme[:20]}://")
-    from gangline.serve.database.sqlite import SqliteEngine
-
-    engine = SqliteEngine(Path(url_or_path).expanduser().absolute())
-    return OpenDatabase(engine, restored=engine.restored)
-
-
-def _require_psycopg() -> None:
     try:
-        import_module("psycopg")
+        if colon:
+            from gangline.serve.database.postgres import open_postgres
+
+            return Database(open_postgres(url_or_path))
+        from gangline.serve.database.sqlite import SqliteEngine
     except ImportError as error:
-        raise ConfigError(f"PostgreSQL needs psycopg, {error}; pip install 'gangline[postgres]'") from error
+        extras = "serve,postgres" if colon else "serve"
+        raise NotInstalledError(f"the service's database: {error}; pip install 'gangline[{extras}]'") from error
+    return Database(SqliteEngine(Path(url_or_path).expanduser().absolute()))

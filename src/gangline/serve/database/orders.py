@@ -1,9 +1,9 @@
-"""`serve.database.protocol.Orders` over an engine; `queue` changes their state in the tables."""
+"""The queue of orders: their commits, drivers and results; `queue` changes their state in the tables."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gangline.serve.database.engine import DatabaseEngine, DatabaseSession
+from gangline.serve.database.engine import DatabaseEngine, DatabaseSession, placeholders
 from gangline.serve.database.queue import (
     COLUMNS,
     LeasedOrder,
@@ -14,7 +14,6 @@ from gangline.serve.database.queue import (
     read,
     write,
 )
-from gangline.serve.database.row_checksums import placeholders
 from gangline.serve.database.types import Order
 from gangline.spec.codec import canonical
 
@@ -40,16 +39,21 @@ _FORGET = """
 """Looks at the beginning of an index alone, however many are kept."""
 
 
-class SqlOrders:
-    """`OrderQueue` over an engine."""
+class OrderQueue:
+    """Every call is one transaction, durable when it returns."""
 
     def __init__(self, engine: DatabaseEngine) -> None:
         self._engine = engine
 
     def add(self, order: Order, *, now: float) -> Order:
+        """Queue an order, in place of a queued one that would build the same head; with its number."""
         return self._engine.write(lambda session: insert_order(session, order, now))
 
     def claim(self, *, holder: str, now: float, lease_seconds: float, max_driving: int | None = None) -> Order | None:
+        """The next order that may start, in fair turn over projects, now `driving`; None: nothing to do.
+
+        Nothing is to be done either while `max_driving` orders are driven, by any service.
+        """
         return self._engine.write(
             lambda session: claim_order(
                 session, holder=holder, now=now, lease_seconds=lease_seconds, max_driving=max_driving
@@ -57,11 +61,14 @@ class SqlOrders:
         )
 
     def claim_newer(self, *, holder: str, now: float, lease_seconds: float) -> Order | None:
+        """As `claim`, of orders that ask for the head of a ref whose older order is driven: its run may be in vain."""
         return self._engine.write(
             lambda session: claim_newer_order(session, holder=holder, now=now, lease_seconds=lease_seconds)
         )
 
     def renew(self, order: int, *, holder: str, now: float, lease_seconds: float) -> bool:
+        """False if another service holds it now."""
+
         def work(session: DatabaseSession) -> bool:
             leased = find(session, order)
             if leased is None or not _is_driven_by(leased, holder):
@@ -72,6 +79,8 @@ class SqlOrders:
         return self._engine.write(work)
 
     def settle(self, order: Order, *, holder: str) -> bool:
+        """Write state, run, commit, tries, not_before and note of an order that `holder` still has."""
+
         def work(session: DatabaseSession) -> bool:
             leased = find(session, order.id)
             if leased is None or not _is_driven_by(leased, holder):
@@ -89,6 +98,8 @@ class SqlOrders:
         return self._engine.write(work)
 
     def unpark(self, run: str, *, now: float) -> bool:
+        """Let the parked order of a run start again now, because its fork was approved or its time has come."""
+
         def work(session: DatabaseSession) -> bool:
             sql = f"SELECT {COLUMNS} FROM orders WHERE run = ? AND state = 'parked'{session.for_update}"
             parked = [read(row) for row in session.rows(sql, run)]
@@ -99,6 +110,8 @@ class SqlOrders:
         return self._engine.write(work)
 
     def drop(self, *, project: str, ref: str, note: str, except_order: int = 0) -> list[Order]:
+        """Orders of a ref that have no run which is driven become `dropped`, except order `except_order`."""
+
         def work(session: DatabaseSession) -> list[Order]:
             sql = (
                 f"SELECT {COLUMNS} FROM orders WHERE project = ? AND ref = ? AND id <> ? AND (state IN"
@@ -113,6 +126,8 @@ class SqlOrders:
         return self._engine.write(work)
 
     def withdraw(self, order: int, *, note: str) -> Order | None:
+        """The order as it is then: `dropped`, unless it is over or a run of it is driven; None where it is gone."""
+
         def work(session: DatabaseSession) -> Order | None:
             leased = find(session, order)
             if (
@@ -133,11 +148,13 @@ class SqlOrders:
         return read(rows[0]).order if rows else None
 
     def find_by_requester(self, *, project: str, by: str) -> Order | None:
+        """The newest order of `project` that says it was `asked_by` this one."""
         pattern = canonical({"asked_by": by}).decode()[1:-1]  # as a body has it
         rows = self._engine.read(lambda session: session.rows(_BY_REQUESTER, project, pattern))
         return read(rows[0]).order if rows else None
 
     def refused(self, *, projects: Sequence[str] | None, limit: int) -> list[Order]:
+        """Of refs whose newest order is over without a run, as the line of their commit does not hold; newest first."""
         if projects is not None and not projects:
             return []
         condition = f" AND project IN ({placeholders(projects)})" if projects else ""
@@ -145,6 +162,7 @@ class SqlOrders:
         return [read(row).order for row in rows]
 
     def list(self, *, states: Sequence[str], projects: Sequence[str] | None, limit: int) -> list[Order]:
+        """Oldest first."""
         if not states or (projects is not None and not projects):
             return []
         condition = f"state IN ({placeholders(states)})" + (
@@ -155,10 +173,17 @@ class SqlOrders:
         return [read(row).order for row in rows]
 
     def counts(self) -> dict[str, int]:
+        """Orders by state."""
         rows = self._engine.read(lambda session: session.rows("SELECT state, COUNT(*) FROM orders GROUP BY state"))
         return {str(state): int(count) for state, count in rows}
 
     def forget(self, *, before: float, limit: int) -> int:
+        """Delete the oldest orders that are done or dropped and waited last `before`; how many, 0 when none is left.
+
+        At most `limit` of each state in one call, which is one transaction. One that is quarantined stays: somebody is
+        to look at it.
+        """
+
         def work(session: DatabaseSession) -> int:
             return sum(session.execute(_FORGET, state, limit, before) for state in ("done", "dropped"))
 

@@ -4,11 +4,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gangline.serve.database.engine import DatabaseSession, Row
-from gangline.serve.database.row_checksums import columns, insert, read_sealed, seal
 from gangline.serve.database.types import Order
-from gangline.spec.codec import canonical
+from gangline.spec.codec import canonical, from_json
 
-COLUMNS = columns("orders")
+COLUMNS = "id, project, ref, state, run, not_before, ready, holder, lease_until, body"
 _O_COLUMNS = ", ".join(f"o.{name}" for name in COLUMNS.split(", "))
 _NEXT = f"""
     SELECT {_O_COLUMNS} FROM turns t JOIN orders o ON o.id = (
@@ -22,7 +21,7 @@ _SAME_REF = f"""
 """
 _UPDATE = """
     UPDATE orders SET project = ?, ref = ?, state = ?, run = ?, not_before = ?, ready = ?, holder = ?,
-    lease_until = ?, body = ?, seal = ? WHERE id = ?
+    lease_until = ?, body = ? WHERE id = ?
 """
 
 
@@ -42,7 +41,8 @@ def insert_order(session: DatabaseSession, order: Order, now: float) -> Order:
         _coalesce(session, order)
     session.execute("INSERT INTO turns (project, served) VALUES (?, 0) ON CONFLICT DO NOTHING", order.project)
     fresh = replace(order, id=session.next_number("orders"), created=order.created or now)
-    insert(session, "orders", _values(LeasedOrder(fresh, max(now, fresh.not_before))))
+    values = _values(LeasedOrder(fresh, max(now, fresh.not_before)))
+    session.execute(f"INSERT INTO orders ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", *values)
     return fresh
 
 
@@ -91,14 +91,13 @@ def queued_for_head(session: DatabaseSession, order: Order) -> list[LeasedOrder]
 
 
 def read(row: Row) -> LeasedOrder:
-    """The order of a row. Raises IntegrityError where its checksum is wrong."""
-    return LeasedOrder(read_sealed(Order, "orders", row), ready=row[6], holder=row[7], lease_until=row[8])
+    """The order of a row. Raises IntegrityError where its body is none."""
+    return LeasedOrder(from_json(Order, row[9]), ready=row[6], holder=row[7], lease_until=row[8])
 
 
 def write(session: DatabaseSession, leased: LeasedOrder) -> None:
     """Write an order that the table has."""
-    values = _values(leased)
-    session.execute(_UPDATE, *values[1:], seal(values), leased.order.id)
+    session.execute(_UPDATE, *_values(leased)[1:], leased.order.id)
 
 
 def _values(leased: LeasedOrder) -> tuple[object, ...]:

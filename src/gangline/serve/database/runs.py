@@ -1,49 +1,52 @@
-"""`serve.database.protocol.RunIndex` over an engine: pages by key, never by counting rows off."""
+"""A row a run, as its record last said, for lists and look-ups: pages by key, never by counting rows off."""
 
 from collections.abc import Sequence
 from heapq import merge
 from itertools import islice
 
-from gangline.serve.database.engine import DatabaseEngine, DatabaseSession, Row
-from gangline.serve.database.row_checksums import columns, insert, placeholders, read_sealed
+from gangline.serve.database.engine import DatabaseEngine, DatabaseSession, Row, placeholders
 from gangline.serve.database.types import RunFilter, RunRow
-from gangline.spec.codec import canonical
+from gangline.spec.codec import canonical, from_json
 
-_COLUMNS = columns("runs")
-_RENEW = (
-    "ON CONFLICT (run) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS.split(", ")[1:])
+_NAMES = ("run", "project", "commit_name", "branch", "verdict", "pull_request", "created", "words", "seq", "body")
+_COLUMNS = ", ".join(_NAMES)
+_PUT = (
+    f"INSERT INTO runs ({_COLUMNS}) VALUES ({placeholders(_NAMES)}) ON CONFLICT (run) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in _NAMES[1:])
     + " WHERE excluded.seq >= runs.seq"
 )
 _LAST = "\U0010ffff"
 
 
-class SqlRuns:
-    """`RunIndex` over an engine."""
+class RunIndex:
+    """Rows of runs. Records stay the truth: a lost index is built again from them."""
 
     def __init__(self, engine: DatabaseEngine) -> None:
         self._engine = engine
 
     def put(self, rows: Sequence[RunRow]) -> None:
+        """Insert or renew; an older `seq` changes nothing."""
+
         def work(session: DatabaseSession) -> None:
             for row in rows:
-                insert(session, "runs", _values(row), on_conflict=_RENEW)
+                session.execute(_PUT, *_values(row))
 
         if rows:
             self._engine.write(work)
 
     def search(self, wanted: RunFilter) -> list[RunRow]:
-        """One walk down an index for each project that may be read, merged: a small project among many is no scan."""
+        """Newest first: one walk down an index for each project that may be read, merged, so that none is a scan."""
         found = self._engine.read(lambda session: [_walk(session, wanted, each) for each in _projects(wanted)])
         newest = merge(*found, key=lambda row: (row[6], row[0]), reverse=True)
-        return [read_sealed(RunRow, "runs", row) for row in islice(newest, wanted.limit)]
+        return [from_json(RunRow, row[-1]) for row in islice(newest, wanted.limit)]
 
     def get(self, run: str) -> RunRow | None:
         sql = f"SELECT {_COLUMNS} FROM runs WHERE run = ?"
         rows = self._engine.read(lambda session: session.rows(sql, run))
-        return read_sealed(RunRow, "runs", rows[0]) if rows else None
+        return from_json(RunRow, rows[0][-1]) if rows else None
 
     def counts(self, projects: Sequence[str] | None) -> dict[tuple[str, str], int]:
+        """Runs by (project, verdict)."""
         if projects is not None and not projects:
             return {}
         chosen = f"WHERE project IN ({placeholders(projects)})" if projects else ""
@@ -60,7 +63,7 @@ def _projects(wanted: RunFilter) -> tuple[str | None, ...]:
     return (wanted.project,) if wanted.project in wanted.projects else ()
 
 
-def _walk(session: DatabaseSession, wanted: RunFilter, project: str | None) -> list[Row]:
+def _walk(session: DatabaseSession, wanted: RunFilter, project: str | None) -> Sequence[Row]:
     conditions, values = _conditions(wanted, project)
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     newest = f"FROM runs {where} ORDER BY created DESC, run DESC LIMIT ?"

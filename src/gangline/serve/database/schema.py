@@ -1,12 +1,15 @@
 """Tables of the state database, by version. A newer version than ours is refused, an older one is brought up to ours.
 
-Every row carries a seal over all of its other columns (`sealed`); what queries look at is in columns, the whole
-value as JSON in `body`.
+What queries look at is in columns, the whole value as JSON in `body`.
 """
 
+from typing import TYPE_CHECKING
+
 from gangline.errors import ConfigError
-from gangline.serve.database.engine import DatabaseSession
 from gangline.serve.database.types import DatabaseProblem
+
+if TYPE_CHECKING:
+    from gangline.serve.database.engine import DatabaseSession
 
 _FIRST = (
     """
@@ -52,12 +55,17 @@ _FIRST = (
 )
 _SECOND = ("DELETE FROM runs",)
 """Deletes rows made from unchecked records or without flags; a full pass creates them again."""
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
+_THIRD = (
+    *(f"ALTER TABLE {table} DROP COLUMN seal" for table in ("deliveries", "orders", "runs", "tokens")),
+    "DELETE FROM meta WHERE name = 'generation'",
+)
+"""Drops the checksum of each row and the number of commits."""
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD)
 """Statements that lead from each version to the next, beginning at nothing."""
 VERSION = len(MIGRATIONS)
 
 
-def migrate(session: DatabaseSession, types: dict[str, str]) -> None:
+def migrate(session: "DatabaseSession", types: dict[str, str]) -> None:
     """Make or migrate the tables.
 
     Args:
@@ -87,7 +95,7 @@ def migrate(session: DatabaseSession, types: dict[str, str]) -> None:
     )
 
 
-def commit_probe(session: DatabaseSession) -> int:
+def commit_probe(session: "DatabaseSession") -> int:
     """Write what is there already: the commit of it is as durable as any. The version."""
     session.execute("UPDATE meta SET value = value WHERE name = 'version'")
     return read_version(session)
@@ -99,7 +107,7 @@ def version_problem(found: int) -> DatabaseProblem | None:
     return None if found == VERSION else DatabaseProblem("is of another version", detail)
 
 
-def read_version(session: DatabaseSession) -> int:
+def read_version(session: "DatabaseSession") -> int:
     """0 where there are no tables yet."""
     rows = session.rows("SELECT value FROM meta WHERE name = 'version'")
     return int(rows[0][0]) if rows else 0

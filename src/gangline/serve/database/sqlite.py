@@ -1,184 +1,187 @@
-"""SQLite as engine: one thread writes, each commit is on the disk (WAL, `synchronous=FULL`) before it is acknowledged.
+"""SQLite as engine: each commit is on the disk (WAL, `synchronous=FULL`) before it is acknowledged.
 
-Whatever is waiting when the writer begins goes into one commit, so a burst of a thousand deliveries costs a few dozen
-waits for the disk; each piece has a savepoint of its own and fails alone. Readers have connections of their own.
+Whatever is waiting when a commit begins goes into it, so a burst of a thousand deliveries costs a few dozen waits for
+the disk; each piece has a savepoint of its own and fails alone. Readers have connections of their own.
 """
 
+import errno
+import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any
 
-from gangline.errors import GanglineError, StorageError
-from gangline.serve.database import schema, sqlite_integrity
-from gangline.serve.database.engine import DatabaseSession, T, closing_on_error
-from gangline.serve.database.sqlite_connection import (
-    TYPES,
-    SqliteSession,
-    check_free_space,
-    connect,
-    problem_text,
-    transaction,
-    translate_errors,
+import sqlalchemy
+from sqlalchemy import Connection, event
+from sqlalchemy.pool import QueuePool
+
+from gangline.errors import GanglineError, IntegrityError, StorageError
+from gangline.serve.database import schema
+from gangline.serve.database.engine import (
+    IS_DAMAGED,
+    IS_FULL,
+    IS_READ_ONLY,
+    DatabaseEngine,
+    DatabaseSession,
+    ErrorWords,
+    T,
 )
 from gangline.serve.database.types import DatabaseProblem
+from gangline.storage.folder.durable_files import write_synced
 
-MAX_BATCH = 256
-"""Most pieces of work in one commit."""
+TYPES = {
+    "text": "TEXT",
+    "real": "REAL",
+    "integer": "INTEGER",
+    "numbers_of_orders": "INSERT INTO meta (name, value) VALUES ('orders', 0)",
+}
+BUSY_SECONDS = 10.0
+FREE_SPACE_BYTES = 1 << 20
+"""About what a thousand deliveries add to the log."""
+_WHEN_DAMAGED = (
+    "stop the service, move the file away with its -wal and -shm, and start it again: runs come from their records and"
+    " pushes from the heads of their branches; tokens and orders of the API do not, `sqlite3 FILE .recover` reads them"
+)
+_PROBLEM_BY_CODE = {
+    errno.ENOSPC: IS_FULL,
+    errno.EDQUOT: IS_FULL,
+    errno.EROFS: IS_READ_ONLY,
+    sqlite3.SQLITE_FULL: IS_FULL,
+    sqlite3.SQLITE_READONLY: IS_READ_ONLY,
+    sqlite3.SQLITE_CORRUPT: IS_DAMAGED,
+    sqlite3.SQLITE_NOTADB: IS_DAMAGED,
+}
 
 Piece = tuple[Callable[[DatabaseSession], Any], "Future[Any]"]
 
 
-class SqliteEngine:
-    """`DatabaseEngine` over one file: one writer thread, a connection for each reader; thread-safe."""
+class SqliteEngine(DatabaseEngine):
+    """`DatabaseEngine` over one file."""
 
     def __init__(self, path: Path) -> None:
         """Open or make the database at `path`.
 
         Raises:
             ConfigError: A newer gangline made it.
+            IntegrityError: It is damaged.
             StorageError: It cannot be opened or written.
         """
-        self.path = path
-        with translate_errors(path), ExitStack() as resources:
-            self.restored = resources.enter_context(sqlite_integrity.open_checked(path))
-            """What was damaged and put aside, in one sentence."""
-            self._writer = resources.enter_context(closing(connect(path)))
-            self._file = _file_identity(path)
-            self._resources = resources.pop_all()
-        self._mark = sqlite_integrity.CommitMark(path)
-        self._work: SimpleQueue[Piece | None] = SimpleQueue()
-        self._idle: list[sqlite3.Connection] = []
-        self._lock = threading.Lock()
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._write_loop, name="database-writer", daemon=True)
-        self._thread.start()
-        with closing_on_error(self):
+        self._path, self._file = path, _make(path)
+        self._waiting, self._turn = deque[Piece](), threading.Lock()
+        pool = sqlalchemy.create_engine(
+            "sqlite://", creator=partial(_connect, path), poolclass=QueuePool, pool_size=0, pool_reset_on_return=None
+        )
+        event.listen(pool, "begin", _begin)
+        words = ErrorWords(
+            name=f"the database {path}",
+            when_failed="is the disk full, or does another hold it?",
+            when_damaged=_WHEN_DAMAGED,
+            problem=problem_text,
+        )
+        super().__init__(pool, reading={"begin": "BEGIN"}, words=words)
+        with ExitStack() as failed:
+            failed.callback(self.close)
+            self._require_whole("PRAGMA integrity_check(1)")
             self.write(lambda session: schema.migrate(session, TYPES))
+            failed.pop_all()
 
     def write(self, work: Callable[[DatabaseSession], T]) -> T:
         answer: Future[T] = Future()
-        with self._lock:
-            if self._closed.is_set():
-                raise StorageError(f"the database {self.path} is closed")
-            self._work.put((work, answer))
-        with translate_errors(self.path):
+        self._waiting.append((work, answer))
+        with self._turn:
+            if not answer.done():
+                self._commit([self._waiting.popleft() for _ in range(len(self._waiting))])
+        with self.translated_errors():
             return answer.result()
 
-    def read(self, work: Callable[[DatabaseSession], T]) -> T:
-        with translate_errors(self.path), self._reader() as connection, transaction(connection, "BEGIN"):
-            return work(SqliteSession(connection))
-
     def check(self) -> DatabaseProblem | None:
-        if _file_identity(self.path) != self._file:
-            return DatabaseProblem("is moved or deleted", self._moved_message())
+        if not self._is_in_place():
+            said = (
+                f"the database {self._path} was moved or deleted: put it back, or stop the service and start it again"
+            )
+            return DatabaseProblem("is moved or deleted", said)
         try:
-            with translate_errors(self.path):
-                check_free_space(self.path)
-            version = self.write(schema.commit_probe)
-            found = self.read(lambda session: session.rows("PRAGMA quick_check(1)"))
+            with self.translated_errors():
+                check_free_space(self._path)
+            self._require_whole("PRAGMA quick_check(1)")
+        except IntegrityError as error:
+            return DatabaseProblem(IS_DAMAGED, str(error))
         except GanglineError as error:
             return DatabaseProblem(problem_text(error.__cause__), str(error))
-        if found != [("ok",)]:
-            again = "stop the service and start it again"
-            return DatabaseProblem("is damaged", f"the database {self.path} is damaged: {found[0][0]}; {again}")
-        return schema.version_problem(version)
+        return super().check()
 
-    def close(self) -> None:
-        with self._lock:
-            if self._closed.is_set():
-                return
-            self._closed.set()
-            self._work.put(None)
-        self._thread.join()
-        for connection in self._idle:
-            connection.close()
-        self._idle.clear()
-        self._resources.close()
-
-    @contextmanager
-    def _reader(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            if self._closed.is_set():
-                raise StorageError(f"the database {self.path} is closed")
-            connection = self._idle.pop() if self._idle else None
-        connection = connection or connect(self.path, make=False)
+    def _is_in_place(self) -> bool:
+        """Whether the file still has its name: what is written to one without goes when the service ends."""
         try:
-            yield connection
-        finally:
-            with self._lock:
-                if self._closed.is_set():
-                    connection.close()
-                else:
-                    self._idle.append(connection)
+            return os.path.samestat(self._path.stat(), self._file)
+        except FileNotFoundError:
+            return False
 
-    def _write_loop(self) -> None:
-        while (batch := _next_batch(self._work)) is not None:
-            self._commit(batch)
+    def _require_whole(self, pragma: str) -> None:
+        """Let SQLite check the structure of its file."""
+        said = " ".join(str(self.read(lambda session: session.rows(pragma))[0][0]).split())
+        if said != "ok":
+            raise IntegrityError(f"the database {self._path} is damaged: {said}; {_WHEN_DAMAGED}")
 
     def _commit(self, batch: list[Piece]) -> None:
         """All of `batch` in one commit; who raised is undone alone, and answered after the commit like the others."""
-        answers: list[Callable[[], None]] = []
         try:
-            with transaction(self._writer):
-                answers = [_perform(self._writer, work, answer) for work, answer in batch]
-                generation = sqlite_integrity.next_generation(self._writer)
-            self._require_file()
-            self._mark.write(generation)
-        except Exception as error:  # any error is passed to the threads that wait
-            answers = [_refusal(answer, error) for _, answer in batch]
+            with self._pool.begin() as connection:
+                answers = [_attempt(connection, work, answer) for work, answer in batch]
+        except BaseException as error:  # each thread that waits raises it
+            answers = [partial(answer.set_exception, error) for _, answer in batch]
         for answer in answers:
             answer()
 
-    def _require_file(self) -> None:
-        """What is written to a file without a name is gone when we end: it is not acknowledged."""
-        if _file_identity(self.path) != self._file:
-            raise StorageError(self._moved_message())
 
-    def _moved_message(self) -> str:
-        return f"the database {self.path} was moved or deleted: put it back, or stop the service and start it again"
-
-
-def _file_identity(path: Path) -> tuple[int, int] | None:
-    with suppress(FileNotFoundError):
-        found = path.stat()
-        return found.st_dev, found.st_ino
-    return None
-
-
-def _next_batch(work: "SimpleQueue[Piece | None]") -> list[Piece] | None:
-    """Waiting pieces of work, at least one; None after the last one when the engine closes."""
-    first = work.get()
-    batch = [] if first is None else [first]
-    while batch and len(batch) < MAX_BATCH:
-        try:
-            piece = work.get_nowait()
-        except Empty:
-            break
-        if piece is None:
-            work.put(None)
-            break
-        batch.append(piece)
-    return batch or None
-
-
-def _perform(
-    connection: sqlite3.Connection, work: Callable[[DatabaseSession], T], answer: "Future[T]"
-) -> Callable[[], None]:
-    connection.execute("SAVEPOINT piece")
+def _attempt(connection: Connection, work: Callable[[DatabaseSession], T], answer: "Future[T]") -> Callable[[], None]:
     try:
-        result = work(SqliteSession(connection))
+        with connection.begin_nested():
+            result = work(DatabaseSession(connection))
     except Exception as error:  # it is the caller's, and handed to the caller
-        connection.execute("ROLLBACK TO piece")
-        connection.execute("RELEASE piece")
-        return _refusal(answer, error)
-    connection.execute("RELEASE piece")
-    return lambda: answer.set_result(result)
+        return partial(answer.set_exception, error)
+    return partial(answer.set_result, result)
 
 
-def _refusal(answer: "Future[Any]", error: Exception) -> Callable[[], None]:
-    return lambda: answer.set_exception(error)
+def check_free_space(database: Path) -> None:
+    """Sync a file in the database's folder to disk, then remove it; raises OSError if that fails.
+
+    It has about what a thousand deliveries need: one small commit may fit into pages that the log already has.
+    """
+    probe = Path(f"{database}.room")
+    probe.unlink(missing_ok=True)
+    write_synced(probe, os.urandom(FREE_SPACE_BYTES))  # noise, as zeros need no room on some file systems
+    probe.unlink()
+
+
+def problem_text(cause: BaseException | None) -> str:
+    """What hinders a write, by what the system or SQLite raised; see `DatabaseProblem`."""
+    code = (cause.errno or 0) if isinstance(cause, OSError) else getattr(cause, "sqlite_errorcode", 0) & 0xFF
+    return _PROBLEM_BY_CODE.get(code, "cannot be written")
+
+
+def _make(path: Path) -> os.stat_result:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch()
+        return path.stat()
+    except OSError as error:
+        raise StorageError(f"wanted to write {path}, found: {error.strerror}; name another serve.home") from error
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """A connection to a file that is there: one that was deleted is not made again while it is open."""
+    url = f"{path.as_uri()}?mode=rw"
+    connection = sqlite3.connect(url, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "trusted_schema = OFF"):
+        connection.execute(f"PRAGMA {setting}")
+    return connection
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN IMMEDIATE"))

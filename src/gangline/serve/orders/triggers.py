@@ -13,7 +13,7 @@ from gangline.git.clones import Clones
 from gangline.line.record.store import RecordStore
 from gangline.line.request.trigger import fork_refusal, push_refusal
 from gangline.serve.context.service_context import ServiceContext
-from gangline.serve.database.protocol import RunIndex
+from gangline.serve.database.runs import RunIndex
 from gangline.serve.database.types import Order, RunFilter
 from gangline.serve.orders.commit_reader import CommitContent, RunIdentity, read_commit
 from gangline.serve.orders.sources import CommitSource

@@ -17,7 +17,7 @@ from gangline.line.run.lease import read_lease
 from gangline.serve.context.health import StoreHealth
 from gangline.serve.context.quarantine import Quarantine
 from gangline.serve.context.telemetry import Telemetry
-from gangline.serve.database.protocol import RunIndex
+from gangline.serve.database.runs import RunIndex
 from gangline.serve.database.types import RunFilter, RunRow
 from gangline.serve.runs.record_reader import RowReader
 from gangline.spec.record import Record, run_prefix
