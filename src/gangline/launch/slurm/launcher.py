@@ -8,10 +8,11 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gangline.errors import GanglineError, IntegrityError
+from gangline.errors import SIGTERM_CODE, GanglineError, IntegrityError
 from gangline.fabric.inventory import Fabric
 from gangline.launch.local.folder import GangFolder, LaunchedGang, write_file
 from gangline.launch.local.follower import LocalFollower
@@ -35,6 +36,7 @@ from gangline.launch.slurm.lives import (
     earlier_ends,
     read_life,
 )
+from gangline.launch.slurm.put_back import queue_words, read_put_back
 from gangline.launch.slurm.states import end_of_node, is_final, state_of, stopped_retry, with_earlier_lives
 from gangline.launch.slurm.waiting import waiting_sentence
 from gangline.spec.config.slurm_table import SlurmTable
@@ -122,7 +124,7 @@ class SlurmLauncher(LocalLauncher):
         commands = tuple(self._command(folder, podset, node, entrance) for node in range(podset.num_nodes))
         start = SlurmStart(commands=commands, groups=self._fabric.groups if self._fabric else ())
         write_file(folder.home / START, start.to_json(), mode=0o600)
-        script = life_script(folder=folder.home, python=sys.executable, lives=self._table.lives)
+        script = life_script(self._table, folder=folder.home, python=sys.executable)
         write_file(folder.home / SCRIPT, script.encode(), mode=0o755)
         write_file(folder.home / "podset.json", podset.to_json(), mode=0o644)
 
@@ -211,7 +213,7 @@ class SlurmLauncher(LocalLauncher):
         folder = self._existing(name)
         podset, life = folder.podset(), read_life(folder)
         follower = LocalFollower(folder, world_size=podset.world_size, num_nodes=podset.num_nodes)
-        waiting, lives = "", life.life if life else 1
+        waiting, lives, hastened = "", life.life if life else 1, 0
         for event in follower.events(lambda: self.status(name)):
             yield event
             if event.status is None:
@@ -220,8 +222,8 @@ class SlurmLauncher(LocalLauncher):
                 yield GangEvent(kind="waiting", text=event.status.waiting)
             waiting = event.status.waiting
             life = read_life(folder)
-            if event.status.state == "waiting" and life is not None:
-                self._start_again(folder)
+            if event.status.state == "waiting" and life is not None and life.life > hastened and self._hasten(name):
+                hastened = life.life
             if life is not None and life.life > lives:
                 lives = life.life
                 yield GangEvent(
@@ -237,17 +239,21 @@ class SlurmLauncher(LocalLauncher):
     def _life_text(self, life: SlurmLife) -> str:
         return f"job {life.job} again, life {life.life} of {self._table.lives}: {life.said}"
 
-    def _start_again(self, folder: GangFolder) -> None:
+    def _hasten(self, name: str) -> bool:
         """Spare a job that was put back into the queue its two minutes; whatever hinders that, they pass."""
-        seen = self._seen.get(folder.home.name)
-        if seen is not None and seen.job is not None and seen.job.reason == "BeginTime":
-            try:
-                self._slurm.start_now(seen.job.number)
-            except GanglineError:
-                return
+        seen = self._seen.get(name)
+        if seen is None or seen.job is None or seen.job.reason != "BeginTime":
+            return False
+        with suppress(GanglineError):
+            self._slurm.start_now(seen.job.number)
+            return True
+        return False
 
     def collect(self, name: str) -> GangEnd:
-        return with_earlier_lives(stopped_retry(super().collect(name)), earlier_ends(self._folder(name)))
+        folder, end = self._folder(name), stopped_retry(super().collect(name))
+        if end.exit_code == SIGTERM_CODE and folder.cancelled() is None and (seen := self._seen.get(name)) is not None:
+            end = replace(end, reason=f"{end.reason}; {queue_words(read_put_back(folder), seen.job)}")
+        return with_earlier_lives(end, earlier_ends(folder))
 
     # -- end
 
