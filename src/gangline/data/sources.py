@@ -8,6 +8,7 @@ sent: the `data_proxy` of fsspec sees the first redirect alone. Our client of S3
 import os
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import takewhile
@@ -73,7 +74,8 @@ def open_source(name: str, table: SourceTable, environ: Mapping[str, str], *, de
     secret = resolve_secret(table.credentials, environ) if table.credentials else None
     scheme = urlsplit(table.url).scheme
     if scheme == "s3":
-        return _StoreSource(name, open_store(table.url, credentials=secret, deadline_seconds=deadline_seconds))
+        with _says_source(name):
+            return _StoreSource(name, open_store(table.url, credentials=secret, deadline_seconds=deadline_seconds))
     try:
         from fsspec.core import url_to_fs
 
@@ -187,7 +189,7 @@ class _FsspecSource:
             found = self._ask("list", pattern, lambda: self._files.find(below, detail=True, on_error="raise"))
         except _NoSuchFile:
             return []
-        entries = {_inside(self.name, self._below(place)): info for place, info in found.items()}
+        entries = {_inside(self.name, place.removeprefix(f"{self._root}/")): info for place, info in found.items()}
         files = [
             SourceFile(path, int(info["size"] if info["size"] is not None else self._size(path)))
             for path, info in entries.items() if info["type"] == "file"
@@ -234,9 +236,6 @@ class _FsspecSource:
                 raise StorageError(f"source.{self.name}: wanted the file {path}, found {kind_of(mode)}")
         return place
 
-    def _below(self, place: str) -> str:
-        return place.removeprefix(f"{self._root}/")
-
     def _ask(self, action: str, path: str, attempt: Callable[[], T]) -> T:
         """Retry `attempt` until it answers or the deadline passes."""
         failed = f"source.{self.name}: cannot {action} {path}"
@@ -272,6 +271,15 @@ class _FsspecSource:
         return NoAnswer(said)
 
 
+@contextmanager
+def _says_source(name: str) -> Iterator[None]:
+    """Errors of a store in the block are those of a source, whose keys have other names."""
+    try:
+        yield
+    except GanglineError as error:
+        raise type(error)(f"source.{name}: {error}; store.credentials is source.{name}.credentials here") from error
+
+
 class _StoreSource:
     """An S3 bucket, by the client of our stores."""
 
@@ -282,20 +290,23 @@ class _StoreSource:
     def find(self, pattern: str) -> list[SourceFile]:
         parts = _inside(self.name, pattern).split("/")
         fixed = "/".join(takewhile(lambda part: not _WILD & set(part), parts))
-        if fixed == pattern:
-            entry = self._store.head(pattern)
-            return [SourceFile(pattern, entry.size_bytes)] if entry else []
-        found = list_all(self._store, f"{fixed}/" if fixed else "")
-        return [SourceFile(each.key, each.size_bytes) for each in found if matches(each.key, pattern)]
+        with _says_source(self.name):
+            if fixed == pattern:
+                entry = self._store.head(pattern)
+                return [SourceFile(pattern, entry.size_bytes)] if entry else []
+            found = list_all(self._store, f"{fixed}/" if fixed else "")
+            return [SourceFile(each.key, each.size_bytes) for each in found if matches(each.key, pattern)]
 
     def read(self, path: str, start: int, length: int) -> bytes:
-        blob = self._store.get(_inside(self.name, path), start, length)
+        with _says_source(self.name):
+            blob = self._store.get(_inside(self.name, path), start, length)
         if blob is None:
             raise _NoSuchFile(f"source.{self.name}: wanted the file {path}, found none; was it deleted?")
         return blob.data
 
     def blocks(self, path: str) -> Iterator[bytes]:
-        entry = self._store.head(_inside(self.name, path))
+        with _says_source(self.name):
+            entry = self._store.head(_inside(self.name, path))
         for start in range(0, entry.size_bytes if entry else 1, BLOCK_BYTES):
             yield self.read(path, start, BLOCK_BYTES)
 
