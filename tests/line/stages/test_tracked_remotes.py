@@ -12,7 +12,9 @@ from tests.data.recorded import FILES, RECORDINGS, dvc_repository
 from tests.line import repositories
 from tests.line.stages.test_tracked_files import KEYS, READER, line_with
 
-from gangline.errors import IntegrityError, StorageError
+from gangline.errors import ConfigError, IntegrityError, StorageError
+from gangline.line.stages.preview import preview
+from gangline.line.stages.run_line import run_line
 from gangline.spec.codec import from_json
 from gangline.spec.config.source_table import SourceTable
 from gangline.spec.data_source import DataSource
@@ -92,6 +94,66 @@ def test_another_file_at_a_remote_ends_the_run_with_both_digests(tracked, remote
     remote.put(TRAIN, b"other")
     with pytest.raises(IntegrityError, match=r"data/train\.csv: wanted md5 c711e0c82f0a91970d2.* found md5"):
         tracked.run()
+
+
+TASK_LINE = """\
+[project]
+name = "rows"
+task = "model:Rows"
+[model]
+width = 4
+[optimizer.elementwise]
+rule = "adamw"
+lr = 0.01
+[train]
+steps = 3
+global_batch = 2
+[publish]
+model = "rows"
+"""
+TASK = """\
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from gangline.train import Loss
+
+ROWS = [line.split(",") for line in Path("data/train.csv").read_text().split()[1:]]
+
+
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.one, self.two = nn.Linear(1, width), nn.Linear(width, 1)
+
+    def forward(self, x):
+        return self.two(self.one(x))
+
+
+class Rows:
+    def build_model(self, options):
+        return Net(options["width"] if Path("data/images/deep/labels.txt").exists() else None)
+
+    def build_data(self, split, options):
+        return [{"x": torch.tensor([float(x)]), "y": torch.tensor([float(y)])} for x, y in ROWS]
+
+    def loss(self, outputs, batch):
+        return Loss(total=((outputs - batch["y"]) ** 2).sum(), weight=len(outputs))
+"""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.long
+@pytest.mark.parametrize("remote", ["web"], indirect=True)
+def test_a_task_finds_its_files_where_it_is_inspected_and_in_its_smoke_test(tracked, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    repositories.commit(tracked.repo, {"model.py": TASK, "line.toml": TASK_LINE})
+    with pytest.raises(ConfigError, match=r"DVC or Git LFS tracks data/train\.csv: gangline plan does not fetch it"):
+        preview(tracked.repo, **tracked.where)
+    record = run_line(tracked.repo, **tracked.where, observer=tracked.seen)
+    assert record.run.verdict == "passed", record.run
+    assert "answers in a fresh process" in stage(record, "publish").message
 
 
 @pytest.mark.tools
