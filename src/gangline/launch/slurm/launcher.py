@@ -138,16 +138,8 @@ class SlurmLauncher(LocalLauncher):
 
     # -- what is known of it
 
-    def status(self, name: str) -> GangStatus:
-        folder = self._folder(name)
-        try:
-            if not folder.exists:
-                return GangStatus(state="absent")
-            return self._status(folder, name)
-        except FileNotFoundError:  # deleted since the look
-            return GangStatus(state="absent")
-
-    def _status(self, folder: GangFolder, name: str) -> GangStatus:
+    def _status(self, folder: GangFolder) -> GangStatus:
+        name = folder.home.name
         podset, launched = folder.podset(), folder.launched()
         if launched is None:
             return GangStatus(state="starting", ranks=podset.world_size)
@@ -187,16 +179,15 @@ class SlurmLauncher(LocalLauncher):
             return seen
         try:
             job = self._slurm.job(number) if number else None
-            waiting = self._waiting(job) if job is not None and job.state == "PENDING" else ""
+            waiting = ""
+            if job is not None and job.state == "PENDING":
+                waiting = waiting_sentence(job, before=self._slurm.count_before(job))
         except SlurmAway:
             if seen is not None:
                 seen.asked = now
             return seen
         self._seen[name] = _Seen(job=job, at=now, asked=now, waiting=waiting)
         return self._seen[name]
-
-    def _waiting(self, job: SlurmJob) -> str:
-        return waiting_sentence(job, before=self._slurm.count_before(job))
 
     def _record_ends(self, folder: GangFolder, podset: PodSet, job: SlurmJob | None, life: SlurmLife | None) -> None:
         """Write the end of every node that left none; its job is over."""
@@ -226,18 +217,13 @@ class SlurmLauncher(LocalLauncher):
                 hastened = life.life
             if life is not None and life.life > lives:
                 lives = life.life
-                yield GangEvent(
-                    kind="restart",
-                    text=self._life_text(life),
-                    data={"generation": life.generation, "reason": life.said},
-                )
+                text = f"job {life.job} again, life {lives} of {self._table.lives}: {life.said}"
+                data = {"generation": life.generation, "reason": life.said}
+                yield GangEvent(kind="restart", text=text, data=data)
         if not folder.exists:
             raise self._end_deleted(name)
         end = self.collect(name)
         yield GangEvent(kind="end", text=end.reason, end=end)
-
-    def _life_text(self, life: SlurmLife) -> str:
-        return f"job {life.job} again, life {life.life} of {self._table.lives}: {life.said}"
 
     def _hasten(self, name: str) -> bool:
         """Spare a job that was put back into the queue its two minutes; whatever hinders that, they pass."""
@@ -263,10 +249,7 @@ class SlurmLauncher(LocalLauncher):
             return
         podset = folder.podset()
         with folder.lock():
-            if folder.cancelled() is None:
-                folder.write("cancel.json", {"reason": reason, "save": save})
-                if folder.inside != folder.home:
-                    folder.write_inside("cancel.json", {"reason": reason, "save": save})
+            folder.cancel(reason=reason, save=save)
             if folder.launched() is None:  # its submitter died
                 for job in find_jobs(self._slurm, name, self._comment(podset)):
                     self._slurm.cancel(job.number)
