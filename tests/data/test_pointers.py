@@ -63,8 +63,10 @@ def test_what_git_holds_and_what_lies_in_buckets_is_no_pointer():
     (f"outs:\n- md5: {MD5}\n  path: a\n  files:\n  - relpath: b\n", "version_aware"),
     ("- a\n", "a table of DVC"),
     ("outs: [", "found something else"),
-    ("outs: !!python/object/apply:os.system [true]\n", "found something else"),
-    ("[" * 5000, "found something else"),
+    ("outs: !!python/object/apply:os.system [true]\n", "found a tag"),
+    ("outs: !!binary aGk=\n", "found a tag"),
+    ("[" * 100_000, "found more than 20 levels"),
+    ("? [a, b]\n: c\n", "found something else"),
     ("a: &a [x]\nouts: *a\n", "found an alias"),
     ("outs: [\n" + "#" * MOST_DVC_FILE_BYTES + "]\n", "at most 1 MB"),
 ])  # fmt: skip
@@ -78,3 +80,25 @@ def test_aliases_that_would_fill_the_memory_are_refused_before_they_are_followed
     bomb = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
     with pytest.raises(ConfigError, match="found an alias"):
         outputs(bomb)
+
+
+@pytest.mark.parametrize("name", ["on", "no", "2026-11-29", "012", "1:20", "~", "null", "1_000"])
+def test_a_name_that_yaml_could_take_for_something_else_is_a_name(name):
+    """DVC writes YAML of 1.2, in which most of these need no quotation marks."""
+    (found,) = outputs(f"outs:\n- path: {name}\n  md5: '00112233445566778899001122334455'\n")
+    assert found.path == f"data/{name}"
+
+
+def test_a_digest_of_decimal_digits_is_a_text():
+    (found,) = outputs("outs:\n- path: a\n  md5: 00112233445566778899001122334455\n  size: 12\n  nfiles: 0x10\n")
+    assert (found.digest, found.size_bytes, found.num_files) == ("00112233445566778899001122334455", 12, None)
+
+
+def test_more_outputs_than_a_commit_may_have_are_refused_with_their_number(monkeypatch):
+    monkeypatch.setattr("gangline.data.pointers.MOST_FILES", 3)
+    outs = "".join(f"    - path: a{n}\n      md5: {MD5}\n" for n in range(2))
+    stages = "".join(f"  s{n}:\n    outs:\n{outs}" for n in range(2))
+    with pytest.raises(ConfigError, match=r"dvc\.lock: wanted at most 3 files .*, found 4"):
+        read_lock("dvc.lock", f"stages:\n{stages}".encode(), None)
+    with pytest.raises(ConfigError, match=r"data/a\.csv\.dvc: wanted at most 3 files .*, found 5"):
+        outputs("outs:\n" + f"- {{path: a, md5: {MD5}}}\n" * 5)

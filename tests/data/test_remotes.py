@@ -7,7 +7,7 @@ from gangline.errors import ConfigError
 
 SOURCES = {
     "data": "file:///srv/data", "dvc": "file:///srv/data/dvc", "web": "https://remote.dvc.org", "s3": "s3://bucket/a",
-    "hdfs": "webhdfs://namenode:9870/corpora",
+    "hdfs": "webhdfs://namenode:9870/corpora", "minio": "s3://corpora/a?endpoint=https://minio.example:9000",
 }  # fmt: skip
 
 
@@ -25,6 +25,7 @@ def place(url, base="/home/me/repo/.dvc"):
     ("https://remote.dvc.org/get-started", ("web", "get-started")),
     ("https://REMOTE.dvc.org/get-started", ("web", "get-started")),
     ("s3://bucket/a/b", ("s3", "b")),
+    ("s3://corpora/a/b", ("minio", "b")),
     ("webhdfs://namenode:9870/corpora/x", ("hdfs", "x")),
 ])  # fmt: skip
 def test_a_remote_below_the_url_of_a_source_is_read_there(url, found):
@@ -40,7 +41,8 @@ def test_a_relative_folder_begins_at_the_folder_of_its_configuration():
     "/srv/database", "/srv", "/etc", "/srv/data/../../etc", "../../../../etc", "~/data",
     "http://remote.dvc.org/get-started", "https://remote.dvc.org.example/get-started", "https://remote.dvc.org:8443/a",
     "https://me@remote.dvc.org/a", "https://169.254.169.254/latest", "s3://bucket/ab", "s3://bucket/a/../b",
-    "s3://bucket/a/%2e%2e/b", "https://remote.dvc.org/a?b=c", "https://[broken", "webhdfs://namenode:9871/corpora",
+    "s3://bucket/a/%2e%2e/b",
+    "s3://corpora/a?endpoint=https://minio.example:9000", "https://remote.dvc.org/a?b=c", "https://[broken", "webhdfs://namenode:9871/corpora",
     "ssh://srv/data", "remote://data/x", "",
 ])  # fmt: skip
 def test_no_other_remote_is_in_a_source(url):

@@ -13,6 +13,7 @@ import pytest
 from gangline.data.sources import open_source
 from gangline.errors import ConfigError, IntegrityError, StorageError
 from gangline.spec.config.source_table import SourceTable
+from gangline.storage.objects.errors import PermissionDenied
 
 DATA = b"0123456789" * 10
 
@@ -23,6 +24,9 @@ def server(answer):
     seen = []
 
     class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            self.do_GET()
+
         def do_GET(self):
             parts = urlsplit(self.path)
             seen.append((self.path, dict(self.headers)))
@@ -31,7 +35,8 @@ def server(answer):
             for name, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
 
         def log_message(self, *arguments):
             pass
@@ -197,3 +202,72 @@ def test_no_message_repeats_a_token():
         opened(port, credentials="secret:env:T", environ={"T": "to/ken"}, seconds=0.3).find("a")
     assert "to/ken" not in str(caught.value)
     assert "to%2Fken" not in str(caught.value)
+
+
+def web(port, hosts=(), environ=(), seconds=2.0, **options):
+    table = SourceTable(url=f"http://localhost:{port}/dvc", hosts=hosts, **options)
+    return open_source("web", table, dict(environ), deadline_seconds=seconds)
+
+
+def web_files(path, query):
+    return (200, {}, DATA) if path == "/dvc/a" else (404, {}, b"none")
+
+
+def test_a_web_server_is_read_and_lacks_what_it_lacks():
+    with server(web_files) as (port, _):
+        assert [each.size_bytes for each in web(port).find("a")] == [len(DATA)]
+        assert b"".join(web(port).blocks("a")) == DATA
+        assert web(port).find("b") == []
+
+
+def test_a_web_server_redirects_to_named_hosts_alone_and_they_get_no_login():
+    with server(web_files) as (other, seen):
+        onwards = {"Location": f"http://127.0.0.1:{other}/dvc/a"}
+        with server(lambda path, query: (302, onwards, b"")) as (port, _):
+            login = {"credentials": "secret:env:T", "environ": {"T": "alice:secret"}}
+            for hosts in ((), ("127.0.0.1:1",)):
+                with pytest.raises(IntegrityError, match=f"redirect to 127.0.0.1:{other}") as caught:
+                    web(port, hosts, **login).read("a", 0, 100)
+                assert "source.web.hosts" in str(caught.value)
+                with pytest.raises(IntegrityError, match="redirect to"):
+                    web(port, hosts, **login).find("a")
+            assert seen == []
+            assert web(port, (f"127.0.0.1:{other}",), **login).read("a", 0, 100) == DATA
+            assert "Authorization" not in seen[-1][1]
+
+
+@pytest.mark.parametrize(("secret", "sent"), [("alice:secret", "Basic "), ("token", "Bearer token")])
+def test_a_web_server_that_wants_a_login_is_named_and_gets_it(secret, sent):
+    def answer(path, query):
+        return web_files(path, query) if any(sent in str(headers) for _, headers in seen[-1:]) else (401, {}, b"")
+
+    with server(answer) as (port, seen):
+        for attempt in (lambda: web(port).find("a"), lambda: web(port).read("a", 0, 9)):
+            with pytest.raises(PermissionDenied, match=r"401.*source\.web\.credentials names who may") as caught:
+                attempt()
+            assert caught.value.exit_code == 40
+        login = web(port, credentials="secret:env:T", environ={"T": secret})
+        assert login.read("a", 0, 100) == DATA
+
+
+def test_a_web_server_that_is_away_or_fails_is_no_missing_file():
+    with server(lambda path, query: (503, {}, b"")) as (port, _), pytest.raises(StorageError, match="cannot look up a"):
+        web(port, seconds=0.5).find("a")
+    with pytest.raises(StorageError, match="cannot look up a for"):
+        web(port, seconds=0.5).find("a")
+
+
+def test_hdfs_that_wants_a_login_is_named_at_once():
+    with server(lambda path, query: (401, {}, b"")) as (port, seen):
+        with pytest.raises(PermissionDenied, match=r"source\.hdfs\.credentials"):
+            opened(port, seconds=30.0).find("a")
+        assert len(seen) == 1
+
+
+@pytest.mark.parametrize(("kind", "make"), [("a pipe", os.mkfifo), ("a folder", os.mkdir)])
+def test_what_is_no_file_in_a_folder_stops_no_reader_and_is_named(kind, make, tmp_path):
+    make(tmp_path / "a")
+    source = open_source("disk", SourceTable(url=f"file://{tmp_path}"), {}, deadline_seconds=1.0)
+    for attempt in (lambda: source.find("a"), lambda: source.read("a", 0, 1), lambda: next(source.blocks("a"))):
+        with pytest.raises(StorageError, match=f"wanted the file a, found {kind}"):
+            attempt()

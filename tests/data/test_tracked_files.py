@@ -2,8 +2,12 @@
 
 import hashlib
 import json
+import os
+import socket
 from collections import Counter
+from contextlib import chdir
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -161,6 +165,14 @@ def test_more_than_the_site_allows_is_not_fetched(remote, store, tmp_path):
 @pytest.mark.parametrize("listing", [
     b"{}", b"[1]", b'[{"relpath": "../../x", "md5": "3be95a7c86db05bca7ed7ad848fffa75"}]', b"[" * 5000,
     b'[{"relpath": "/etc/x", "md5": "3be95a7c86db05bca7ed7ad848fffa75"}]',
+    b'[{"relpath": "", "md5": "3be95a7c86db05bca7ed7ad848fffa75"}]',
+    b'[{"relpath": ["a"], "md5": "3be95a7c86db05bca7ed7ad848fffa75"}]', b'[{"relpath": "a", "md5": 7}]',
+    b'[{"relpath": "a//b", "md5": "3be95a7c86db05bca7ed7ad848fffa75"}]',
+    b'[{"relpath": "./a", "md5": "3be95a7c86db05bca7ed7ad848fffa75"}]', b'[{"md5": "a"}]',
+    *(
+        json.dumps([{"relpath": path, "md5": "3be95a7c86db05bca7ed7ad848fffa75"} for path in paths]).encode()
+        for paths in (["a", "a"], ["a/b/c", "a"])
+    ),
     b'[{"relpath": ".git/config", "md5": "3be95a7c86db05bca7ed7ad848fffa75"}]', b'[{"relpath": "a", "md5": "../x"}]',
 ])  # fmt: skip
 def test_a_list_that_leads_elsewhere_is_refused_though_its_md5_is_right(listing, store, tmp_path):
@@ -212,3 +224,18 @@ def test_an_end_of_line_across_two_blocks_of_dvc_2_stays_as_it_is():
     for start in range(0, len(data), 100_000):
         digest.update(data[start : start + 100_000])
     assert digest.hexdigest() == slow_digest(data) == "deb8178cc400550795d42d701b97846d"
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a folder", "a link", "a socket"])
+def test_what_is_no_file_stops_no_reader_and_is_named(kind, store, tmp_path):
+    root = tmp_path / "objects"
+    place = root / LFS_OID[:2] / LFS_OID[2:4] / LFS_OID
+    place.parent.mkdir(parents=True)
+    made = {"a pipe": os.mkfifo, "a folder": os.mkdir, "a link": lambda path: Path(path).symlink_to("/etc/hostname")}
+    with socket.socket(socket.AF_UNIX) as server, chdir(place.parent):
+        made.get(kind, server.bind)(place.name)
+    pointer = Pointer(path="data/w.bin", kind="sha256", digest=LFS_OID, size_bytes=1024, pointed_by="data/w.bin")
+    with pytest.raises(StorageError, match=rf"wanted a file at .*{LFS_OID}, found {kind}"):
+        fetcher(store, tmp_path).files_of(pointer, RemoteObjects(remote=FolderRemote(root), folder="", url="objects"))
+    with pytest.raises(StorageError, match="wanted to read"):
+        list(FolderRemote(root).blocks(str(place.relative_to(root))))

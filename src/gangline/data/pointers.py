@@ -19,6 +19,10 @@ Digest = Literal["md5", "md5-dos2unix", "sha256"]
 DVC_FILE, LOCK, STAGES = ".dvc", "dvc.lock", "dvc.yaml"
 MOST_DVC_FILE_BYTES, MOST_LOCK_BYTES = 1 << 20, 8 << 20
 """Read at most, before anything is parsed."""
+MOST_FILES = 100_000
+"""Files of one commit."""
+_DEEPEST = 20
+"""Tables and lists in each other; DVC nests four."""
 MD5 = re.compile(r"[0-9a-f]{32}")
 _FOLDER = ".dir"
 """End of the md5 of a folder, which is that of a list of its files."""
@@ -93,14 +97,16 @@ def read_lock(path: str, data: bytes, stages: bytes | None) -> list[Pointer]:
         of_stage = _table(of_stage.get("do", of_stage))  # a stage with `foreach`
         folder = posixpath.join(posixpath.dirname(path), _text(of_stage.get("wdir")) or ".")
         found += _outputs(path, _table(stage).get("outs"), folder=folder, is_output=True)
+        require_few(path, len(found))
     return found
 
 
 def _outputs(file: str, outputs: Any, *, folder: str, is_output: bool = False) -> Iterator[Pointer]:
-    for each in outputs if isinstance(outputs, list) else []:
-        plain = _table(each)
+    outs = outputs if isinstance(outputs, list) else []
+    require_few(file, len(outs))
+    for plain in map(_table, outs):
         path = _text(plain.get("path"))
-        if not path or "://" in path or plain.get("cache") is False:
+        if not path or "://" in path or plain.get("cache") in ("false", "False"):
             continue  # a file in a bucket, or one that git holds
         place = posixpath.normpath(posixpath.join(folder, path))
         if place.startswith(("../", "/")) or place in ("..", "."):
@@ -130,7 +136,10 @@ def _md5_of(file: str, place: str, plain: Mapping[Any, Any]) -> tuple[str, bool]
 
 
 def _yaml(file: str, data: bytes, *, most_bytes: int) -> dict[Any, Any]:
-    """A table of YAML without aliases, which DVC does not write and which can grow a small file without bound."""
+    """A table of texts, lists and tables: versions of YAML take a file named `on` for different things.
+
+    Aliases, which can grow a small file without bound, tags and deep nesting are refused before anything is made.
+    """
     if len(data) > most_bytes:
         most, found = format_bytes(most_bytes), format_bytes(len(data))
         raise refusal(f"{file}: wanted at most {most} of YAML, found {found}; leave it out by project.exclude")
@@ -138,10 +147,16 @@ def _yaml(file: str, data: bytes, *, most_bytes: int) -> dict[Any, Any]:
         import yaml
     except ImportError as error:
         raise ConfigError(f"{printable(file)}: nothing here reads YAML; pip install 'gangline[data]'") from error
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
-        if b"*" in data and any(isinstance(each, yaml.AliasEvent) for each in yaml.parse(data, yaml.SafeLoader)):
-            raise refusal(f"{file}: wanted YAML as DVC writes it, found an alias; dvc commit writes the file again")
-        plain = yaml.safe_load(data)
+        depth = 0
+        for event in yaml.parse(data, loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            is_alias, has_tag = isinstance(event, yaml.AliasEvent), getattr(event, "tag", None) is not None
+            if is_alias or has_tag or depth > _DEEPEST:
+                what = "an alias" if is_alias else "a tag" if has_tag else f"more than {_DEEPEST} levels"
+                raise refusal(f"{file}: wanted YAML as DVC writes it, found {what}; dvc commit writes the file again")
+        plain = yaml.load(data, loader)  # noqa: S506  # it makes texts, lists and tables alone
     except (yaml.YAMLError, ValueError, RecursionError, UnicodeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise refusal(f"{file}: wanted YAML of DVC, found something else: {reason}") from error
@@ -159,4 +174,10 @@ def _text(value: Any) -> str | None:
 
 
 def _count(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 19 else None
+
+
+def require_few(file: str, count: int) -> None:
+    """Raises ConfigError for more files than a commit may have."""
+    if count > MOST_FILES:
+        raise refusal(f"{file}: wanted at most {MOST_FILES} files of DVC and Git LFS, found {count}; use data sets")

@@ -89,7 +89,7 @@ def folder_of(url: str, sources: Mapping[str, str], *, base: str) -> RemoteFolde
 
     Args:
         url: URL of the remote, or a folder.
-        sources: URLs by the names of their sources.
+        sources: URLs by the names of their sources; the endpoint of a bucket is the site's, and no part of its place.
         base: Absolute path that a relative folder begins at.
     """
     wanted = _location(url, base=base)
@@ -97,7 +97,7 @@ def folder_of(url: str, sources: Mapping[str, str], *, base: str) -> RemoteFolde
         return None
     found: dict[str, RemoteFolder] = {}
     for name, of_source in sources.items():
-        own = _location(of_source, base="/")
+        own = _location(of_source.partition("?")[0] if of_source.startswith("s3://") else of_source, base="/")
         if own is None or own[:2] != wanted[:2] or not f"{wanted[2]}/".startswith(f"{own[2].rstrip('/')}/"):
             continue
         inside = wanted[2][len(own[2].rstrip("/")) :].strip("/")

@@ -7,17 +7,20 @@ md5 is noticed.
 
 import hashlib
 import json
+import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol
 
-from gangline.data.pointers import MD5, Digest, Pointer
-from gangline.errors import IntegrityError, StorageError, storage_errors
+from gangline.data.pointers import MD5, Digest, Pointer, require_few
+from gangline.errors import IntegrityError, StorageError
 from gangline.sanitize import clean
 from gangline.spec.config.problems import printable, refusal
 from gangline.spec.data_source import DataFile
+from gangline.storage.folder.safe_paths import kind_of, open_plain
 from gangline.storage.objects.blobs import PREFIX
 from gangline.storage.objects.growing_file import put_blocks
 from gangline.storage.objects.paths import check_new_path
@@ -26,8 +29,6 @@ from gangline.units import format_bytes
 
 POINTERS = "pointers/"
 """First segment of the keys that keep md5 and SHA-256 together."""
-MOST_FILES = 100_000
-"""Files of one commit."""
 _MOST_LIST_BYTES = 64 << 20
 """Largest list of the files of a folder."""
 _IN_MEMORY_BYTES = 8 << 20
@@ -57,13 +58,23 @@ class FolderRemote:
     root: Path
 
     def find(self, pattern: str) -> Sequence[Path]:
-        """The file at `pattern`, which is its path."""
-        return [path] if (path := self.root / pattern).is_file() else []
+        """The file at `pattern`, which is its path; raises StorageError for a link, folder or pipe in its place."""
+        path = self.root / pattern
+        try:
+            mode = path.lstat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        if not stat.S_ISREG(mode):
+            raise StorageError(f"wanted a file at {path}, found {kind_of(mode)}; put the file there")
+        return [path]
 
     def blocks(self, path: str) -> Iterator[bytes]:
         """Content of the file at `path`."""
-        with storage_errors(self.root), (self.root / path).open("rb") as file:
-            yield from iter(lambda: file.read(_BLOCK_BYTES), b"")
+        try:
+            with os.fdopen(open_plain(self.root / path), "rb") as file:
+                yield from iter(lambda: file.read(_BLOCK_BYTES), b"")
+        except OSError as error:
+            raise StorageError(f"wanted to read {self.root / path}, found: {error.strerror}") from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,8 +141,7 @@ class TrackedFiles:
                 f"{printable(pointer.path)}: wanted a list of files by md5 at {at.url}, found something else:"
                 f" {clean(str(error), limit=200)}"
             ) from error
-        if len(found) > MOST_FILES:
-            raise refusal(f"{pointer.path}: wanted at most {MOST_FILES} files, found {len(found)}; use data sets")
+        require_few(pointer.path, len(found))
         single = replace(pointer, is_folder=False, size_bytes=None, num_files=None)
         return [replace(single, path=f"{pointer.path}/{path}", digest=digest) for path, digest in found]
 
@@ -174,13 +184,20 @@ def _listed(data: bytes) -> Iterator[tuple[str, str]]:
     """(path, md5) of each file of a list; a list that its md5 pins may still be made by anyone who may push."""
     plain = json.loads(data)
     if not isinstance(plain, list):
-        raise TypeError(type(plain).__name__)
+        raise TypeError(f"{type(plain).__name__} instead of a list")
+    seen: set[str] = set()
     for each in plain:
-        path, digest = str(each["relpath"]), str(each["md5"])
+        path, digest = each["relpath"], each["md5"]
+        if not isinstance(path, str) or not isinstance(digest, str) or not MD5.fullmatch(digest):
+            raise ValueError(f"{str(digest)[:60]} as the md5 of {path}")
         check_new_path(path)
-        if not MD5.fullmatch(digest):
-            raise ValueError(f"{digest[:60]} as the md5 of {path}")
+        if path in seen:
+            raise ValueError(f"{path[:200]} twice")
+        seen.add(path)
         yield path, digest
+    for path in seen:
+        if (above := next((str(each) for each in PurePosixPath(path).parents if str(each) in seen), None)) is not None:
+            raise ValueError(f"{above[:200]} as a file and as a folder")
 
 
 def _known(store: ObjectStore, key: str) -> tuple[str, int] | None:

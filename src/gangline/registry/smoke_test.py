@@ -18,6 +18,7 @@ from gangline.spec.plan import Plan
 from gangline.spec.python_environment import paths_from_top
 from gangline.spec.record import Record
 from gangline.storage.objects.blobs import PREFIX, get_blob
+from gangline.storage.objects.placed_files import with_placed_files
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.train.model.golden import parse_golden
 from gangline.train.runtime.dataset_files import data_paths, fetch_data_files
@@ -91,7 +92,9 @@ def _job(
     if plan.program.task is None:
         return job
     key = record.inputs.code
-    code = get_blob(store, key if key.startswith(PREFIX) else PREFIX + key)
+    layer = get_blob(store, key if key.startswith(PREFIX) else PREFIX + key)
+    if (code := with_placed_files(layer, store, plan.data.tracked)) is None:
+        return job
     small_plan = replace(plan, data=replace(plan.data, files=_smallest_files(plan.data.files)))
     data = workdir / "data"
     fetch_data_files(small_plan, data, store)

@@ -107,6 +107,11 @@ def test_command_that_hangs_is_slurm_away(monkeypatch):
         SlurmCommands((sys.executable, "-c", "import time; time.sleep(60)")).release("7")
 
 
+def test_job_starts_again_no_sooner_than_slurmd_takes_it(slurm):
+    slurm.commands.start_now("7")
+    assert slurm.words == ["scontrol", "update", "JobId=7", "StartTime=now+2"]
+
+
 def test_servers_are_those_of_the_partition_that_are_up(slurm):
     slurm.says(
         "gpu*|3|64|1024|gpu:h100:8(S:0-1)|idle\ngpu*|1|64|1024|gpu:h100:8|drain\ncpu|9|8|512|(null)|mix\n"
@@ -129,7 +134,7 @@ def test_options_of_the_site_are_words_of_their_own_and_come_last():
 
 def test_script_holds_no_value_and_quotes_its_folder(tmp_path):
     folder = tmp_path / "it's $(touch x)"
-    script = life_script(folder=folder, python="/opt/my python", lives=3)
+    script = life_script(SlurmTable(), folder=folder, python="/opt/my python")
     assert "'\"'\"'" in script
     assert script.count("'/opt/my python'") == 2
     assert "secret" not in script

@@ -24,6 +24,7 @@ def job(state: str, **more) -> SlurmJob:
         ("RUNNING", "starting", "starting"),
         ("RUNNING", "running", "running"),
         ("RUNNING", "ended", "stopping"),
+        ("SIGNALING", "running", "running"),
         ("COMPLETING", "running", "stopping"),
         ("COMPLETED", "ended", "ended"),
         ("NODE_FAIL", "running", "ended"),

@@ -129,6 +129,13 @@ class GangFolder:
         """How the keeper of `node` ended; None: it runs, or died before it could write it."""
         return self._document(GangEnd, f"exit-{node}.json")
 
+    def cancel(self, *, reason: str, save: bool) -> None:
+        """Tell its keepers, unless an earlier cancellation has; the caller holds the lock."""
+        if self.cancelled() is None:
+            self.write("cancel.json", {"reason": reason, "save": save})
+            if self.inside != self.home:
+                self.write_inside("cancel.json", {"reason": reason, "save": save})
+
     def cancelled(self) -> str | None:
         """Reason of a cancellation; None: not cancelled."""
         data = _read(self.home / "cancel.json")

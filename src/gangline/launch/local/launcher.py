@@ -92,9 +92,15 @@ class LocalLauncher:
     def status(self, name: str) -> GangStatus:
         folder = self._folder(name)
         try:
-            return _status(folder) if folder.exists else GangStatus(state="absent")
+            return self._status(folder) if folder.exists else GangStatus(state="absent")
         except FileNotFoundError:  # deleted since the look
             return GangStatus(state="absent")
+
+    def _status(self, folder: GangFolder) -> GangStatus:
+        """Raises `FileNotFoundError` if the folder is deleted meanwhile."""
+        podset = folder.podset()
+        record_dead_keepers(folder, podset.num_nodes)
+        return state_of_files(folder, podset)
 
     def follow(self, name: str) -> Iterator[GangEvent]:
         """As the protocol says."""
@@ -135,10 +141,7 @@ class LocalLauncher:
             return
         podset = folder.podset()
         with folder.lock():
-            if folder.cancelled() is None:
-                folder.write("cancel.json", {"reason": reason, "save": save})
-                if folder.inside != folder.home:
-                    folder.write_inside("cancel.json", {"reason": reason, "save": save})
+            folder.cancel(reason=reason, save=save)
             if folder.launched() is None:  # its submitter died before it started any keeper
                 folder.write("launch.json", LaunchedGang(uid="", keepers=()))
         deadline, asked = time.monotonic() + podset.grace_seconds + AFTER_GRACE_SECONDS, 0.0
@@ -223,13 +226,6 @@ class LocalLauncher:
             self.require_folders()
             raise UsageError(f"there is no gang {name!r} in {self._root}; `gangline list` shows the runs")
         return folder
-
-
-def _status(folder: GangFolder) -> GangStatus:
-    """Raises `FileNotFoundError` if the folder is deleted meanwhile."""
-    podset = folder.podset()
-    record_dead_keepers(folder, podset.num_nodes)
-    return state_of_files(folder, podset)
 
 
 def state_of_files(folder: GangFolder, podset: PodSet) -> GangStatus:

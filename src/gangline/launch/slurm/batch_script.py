@@ -152,9 +152,8 @@ code=0
 srun --ntasks-per-node=1 --cpu-bind=none --kill-on-bad-exit=0 --wait=0 --export=ALL \\
   ${{SLURM_GPUS_ON_NODE:+--gpus-per-node="$SLURM_GPUS_ON_NODE"}} \\
   {python} -P -m gangline.launch.slurm.node {folder} || code=$?
-if [ "$code" = 143 ] && [ ! -e cancel.json ] && [ "$((${{SLURM_RESTART_COUNT:-0}} + 1))" -lt {lives} ] &&
-  [ "$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T)" = RUNNING ]; then  # not after a scancel
-  scontrol requeue "$SLURM_JOB_ID" && sleep 60
+if [ "$code" = 143 ] && [ ! -e cancel.json ]; then
+  run gangline.launch.slurm.put_back {folder} {lives} {seconds} && sleep 60
 fi
 exit "$code"
 """
@@ -164,9 +163,10 @@ A keeper that fails ends no other: the keepers agree on an end, and each of them
 """
 
 
-def life_script(*, folder: PurePath, python: str, lives: int) -> str:
+def life_script(site: SlurmTable, *, folder: PurePath, python: str) -> str:
     """The script of a gang whose keepers are started by `srun`; the folder tells the rest, and no secret is in it."""
-    return "#!/bin/bash\n" + _LIFE.format(folder=shlex.quote(str(folder)), python=shlex.quote(python), lives=lives)
+    words = {"folder": shlex.quote(str(folder)), "python": shlex.quote(python)}
+    return "#!/bin/bash\n" + _LIFE.format(**words, lives=site.lives, seconds=site.margin_seconds)
 
 
 def job_options(site: SlurmTable, *, name: str, num_nodes: int) -> tuple[str, ...]:

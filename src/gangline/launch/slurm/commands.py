@@ -14,6 +14,8 @@ from pathlib import PurePath
 from gangline.errors import CapacityError, ConfigError, GanglineError, StorageError
 
 CALL_SECONDS = 10.0
+_AGAIN_SECONDS = 2
+"""Between the end of a job and its next start; slurmd compares whole seconds."""
 _FIELDS = "%A|%T|%r|%P|%q|%S|%N|%k"
 """Number, state, reason, partition, QOS, start, servers, comment; the comment is last, as it may hold anything."""
 _AWAY = re.compile(
@@ -132,9 +134,17 @@ class SlurmCommands:
         """Let a held job start; no effect on any other."""
         self._call("scontrol", "release", number)
 
+    def requeue(self, number: str) -> None:
+        """Put a running job back into the queue; Slurm ends its processes, that of the caller in it, too."""
+        self._call("scontrol", "requeue", number)
+
     def start_now(self, number: str) -> None:
-        """Let a job that was put back into the queue start as soon as it can, without its two minutes of waiting."""
-        self._call("scontrol", "update", f"JobId={number}", "StartTime=now")
+        """Let a job that was put back into the queue start without its two minutes of waiting.
+
+        Not within the second in which its processes were ended: slurmd takes the credential of such a start for one
+        that was revoked, and the job fails ("Killing non-startable batch job").
+        """
+        self._call("scontrol", "update", f"JobId={number}", f"StartTime=now+{_AGAIN_SECONDS}")
 
     def ask_to_stop(self, number: str) -> None:
         """SIGTERM to the processes of a running job, not to its script; no effect on a job that is over."""

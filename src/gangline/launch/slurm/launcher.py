@@ -8,10 +8,11 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gangline.errors import GanglineError, IntegrityError
+from gangline.errors import SIGTERM_CODE, GanglineError, IntegrityError
 from gangline.fabric.inventory import Fabric
 from gangline.launch.local.folder import GangFolder, LaunchedGang, write_file
 from gangline.launch.local.follower import LocalFollower
@@ -35,6 +36,7 @@ from gangline.launch.slurm.lives import (
     earlier_ends,
     read_life,
 )
+from gangline.launch.slurm.put_back import queue_words, read_put_back
 from gangline.launch.slurm.states import end_of_node, is_final, state_of, stopped_retry, with_earlier_lives
 from gangline.launch.slurm.waiting import waiting_sentence
 from gangline.spec.config.slurm_table import SlurmTable
@@ -122,7 +124,7 @@ class SlurmLauncher(LocalLauncher):
         commands = tuple(self._command(folder, podset, node, entrance) for node in range(podset.num_nodes))
         start = SlurmStart(commands=commands, groups=self._fabric.groups if self._fabric else ())
         write_file(folder.home / START, start.to_json(), mode=0o600)
-        script = life_script(folder=folder.home, python=sys.executable, lives=self._table.lives)
+        script = life_script(self._table, folder=folder.home, python=sys.executable)
         write_file(folder.home / SCRIPT, script.encode(), mode=0o755)
         write_file(folder.home / "podset.json", podset.to_json(), mode=0o644)
 
@@ -136,16 +138,8 @@ class SlurmLauncher(LocalLauncher):
 
     # -- what is known of it
 
-    def status(self, name: str) -> GangStatus:
-        folder = self._folder(name)
-        try:
-            if not folder.exists:
-                return GangStatus(state="absent")
-            return self._status(folder, name)
-        except FileNotFoundError:  # deleted since the look
-            return GangStatus(state="absent")
-
-    def _status(self, folder: GangFolder, name: str) -> GangStatus:
+    def _status(self, folder: GangFolder) -> GangStatus:
+        name = folder.home.name
         podset, launched = folder.podset(), folder.launched()
         if launched is None:
             return GangStatus(state="starting", ranks=podset.world_size)
@@ -185,16 +179,15 @@ class SlurmLauncher(LocalLauncher):
             return seen
         try:
             job = self._slurm.job(number) if number else None
-            waiting = self._waiting(job) if job is not None and job.state == "PENDING" else ""
+            waiting = ""
+            if job is not None and job.state == "PENDING":
+                waiting = waiting_sentence(job, before=self._slurm.count_before(job))
         except SlurmAway:
             if seen is not None:
                 seen.asked = now
             return seen
         self._seen[name] = _Seen(job=job, at=now, asked=now, waiting=waiting)
         return self._seen[name]
-
-    def _waiting(self, job: SlurmJob) -> str:
-        return waiting_sentence(job, before=self._slurm.count_before(job))
 
     def _record_ends(self, folder: GangFolder, podset: PodSet, job: SlurmJob | None, life: SlurmLife | None) -> None:
         """Write the end of every node that left none; its job is over."""
@@ -211,7 +204,7 @@ class SlurmLauncher(LocalLauncher):
         folder = self._existing(name)
         podset, life = folder.podset(), read_life(folder)
         follower = LocalFollower(folder, world_size=podset.world_size, num_nodes=podset.num_nodes)
-        waiting, lives = "", life.life if life else 1
+        waiting, lives, hastened = "", life.life if life else 1, 0
         for event in follower.events(lambda: self.status(name)):
             yield event
             if event.status is None:
@@ -220,34 +213,33 @@ class SlurmLauncher(LocalLauncher):
                 yield GangEvent(kind="waiting", text=event.status.waiting)
             waiting = event.status.waiting
             life = read_life(folder)
-            if event.status.state == "waiting" and life is not None:
-                self._start_again(folder)
+            if event.status.state == "waiting" and life is not None and life.life > hastened and self._hasten(name):
+                hastened = life.life
             if life is not None and life.life > lives:
                 lives = life.life
-                yield GangEvent(
-                    kind="restart",
-                    text=self._life_text(life),
-                    data={"generation": life.generation, "reason": life.said},
-                )
+                text = f"job {life.job} again, life {lives} of {self._table.lives}: {life.said}"
+                data = {"generation": life.generation, "reason": life.said}
+                yield GangEvent(kind="restart", text=text, data=data)
         if not folder.exists:
             raise self._end_deleted(name)
         end = self.collect(name)
         yield GangEvent(kind="end", text=end.reason, end=end)
 
-    def _life_text(self, life: SlurmLife) -> str:
-        return f"job {life.job} again, life {life.life} of {self._table.lives}: {life.said}"
-
-    def _start_again(self, folder: GangFolder) -> None:
+    def _hasten(self, name: str) -> bool:
         """Spare a job that was put back into the queue its two minutes; whatever hinders that, they pass."""
-        seen = self._seen.get(folder.home.name)
-        if seen is not None and seen.job is not None and seen.job.reason == "BeginTime":
-            try:
-                self._slurm.start_now(seen.job.number)
-            except GanglineError:
-                return
+        seen = self._seen.get(name)
+        if seen is None or seen.job is None or seen.job.reason != "BeginTime":
+            return False
+        with suppress(GanglineError):
+            self._slurm.start_now(seen.job.number)
+            return True
+        return False
 
     def collect(self, name: str) -> GangEnd:
-        return with_earlier_lives(stopped_retry(super().collect(name)), earlier_ends(self._folder(name)))
+        folder, end = self._folder(name), stopped_retry(super().collect(name))
+        if end.exit_code == SIGTERM_CODE and folder.cancelled() is None and (seen := self._seen.get(name)) is not None:
+            end = replace(end, reason=f"{end.reason}; {queue_words(read_put_back(folder), seen.job)}")
+        return with_earlier_lives(end, earlier_ends(folder))
 
     # -- end
 
@@ -257,10 +249,7 @@ class SlurmLauncher(LocalLauncher):
             return
         podset = folder.podset()
         with folder.lock():
-            if folder.cancelled() is None:
-                folder.write("cancel.json", {"reason": reason, "save": save})
-                if folder.inside != folder.home:
-                    folder.write_inside("cancel.json", {"reason": reason, "save": save})
+            folder.cancel(reason=reason, save=save)
             if folder.launched() is None:  # its submitter died
                 for job in find_jobs(self._slurm, name, self._comment(podset)):
                     self._slurm.cancel(job.number)

@@ -133,12 +133,14 @@ def begin_life(folder: GangFolder, *, job: str, servers: tuple[str, ...], now: f
     if former is not None:
         ends, generation = _set_aside(folder, podset, former.life)
     speaker = next((end for end in ends if end.reason), None)
+    spent_seconds = max((end.allocated_seconds for end in ends), default=0.0) / podset.procs_per_node
+    pipeline = podset.placement.pipeline if podset.placement else None
     life = SlurmLife(
         life=former.life + 1 if former else 1,
         job=job,
         began=now,
-        placed=_ordered(folder, podset, servers),
-        spent_seconds=former.spent_seconds + _length(ends, podset) if former else 0.0,
+        placed=order_servers(servers, read_start(folder).groups, tile=podset.tile, pipeline=pipeline),
+        spent_seconds=former.spent_seconds + spent_seconds if former else 0.0,
         generation=generation,
         said=speaker.reason if speaker else "it was started again" if former else "",
         saved_step=next((end.saved_step for end in ends if end.saved_step is not None), None),
@@ -147,20 +149,12 @@ def begin_life(folder: GangFolder, *, job: str, servers: tuple[str, ...], now: f
     return life
 
 
-def _length(ends: list[GangEnd], podset: PodSet) -> float:
-    return max((end.allocated_seconds for end in ends), default=0.0) / podset.procs_per_node
-
-
-def _ordered(folder: GangFolder, podset: PodSet, servers: tuple[str, ...]) -> tuple[PlacedServer, ...]:
-    pipeline = podset.placement.pipeline if podset.placement else None
-    return order_servers(servers, read_start(folder).groups, tile=podset.tile, pipeline=pipeline)
-
-
 def _set_aside(folder: GangFolder, podset: PodSet, life: int) -> tuple[list[GangEnd], int]:
     """Move the ends of the keepers away and count generations on; returns both."""
     kept = folder.inside / "lives" / str(life)
     kept.mkdir(parents=True, exist_ok=True)
-    ends, generation = [], _number(folder.read_inside(folder.inside / FIRST_GENERATION))
+    former = folder.read_inside(folder.inside / FIRST_GENERATION) or b""
+    ends, generation = [], int(former) if former.strip().isdigit() else 0
     for node in range(podset.num_nodes):
         end, status = folder.end(node), folder.keeper(node)
         ends += [end] if end else []
@@ -171,10 +165,6 @@ def _set_aside(folder: GangFolder, podset: PodSet, life: int) -> tuple[list[Gang
     (folder.inside / "control-port").unlink(missing_ok=True)
     write_file(folder.inside / FIRST_GENERATION, str(generation).encode(), mode=0o644)
     return ends, generation
-
-
-def _number(data: bytes | None) -> int:
-    return int(data) if data and data.strip().isdigit() else 0
 
 
 def values_of(life: SlurmLife, podset: PodSet, environ: Mapping[str, str]) -> dict[str, str | None]:

@@ -18,8 +18,8 @@ from gangline.launch.slurm.commands import SlurmJob
 from gangline.spec.gang.status import GangEnd, GangState
 from gangline.units import now
 
-_STARTING = ("CONFIGURING", "RESIZING", "STAGE_OUT", "SIGNALING", "SUSPENDED", "STOPPED")
-_WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
+_STARTING = ("CONFIGURING", "RESIZING", "STAGE_OUT", "SUSPENDED", "STOPPED")
+WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
 _NEXT_GANG: dict[str, tuple[int, RetryClass, str]] = {
     "PREEMPTED": (SIGTERM_CODE, "free", "was preempted before it had saved"),
     "NODE_FAIL": (SIGKILL_CODE, "same", "lost a server"),
@@ -41,7 +41,7 @@ def state_of(job: SlurmJob | None, files: GangState) -> GangState:
     """
     if job is None or job.is_over:
         return "ended"
-    if job.state in _WAITING:
+    if job.state in WAITING:
         return "waiting"
     if job.state in _STARTING:
         return "starting"

@@ -23,7 +23,9 @@ from gangline.spec.devices import Inventory
 from gangline.spec.profile import ModelProfile, Trace
 from gangline.spec.python_environment import paths_from_top
 from gangline.spec.record import Trust
+from gangline.storage.objects.code_layer import MAX_BYTES
 from gangline.storage.objects.protocol import ObjectStore
+from gangline.units import format_bytes
 
 TIMEOUT_SECONDS = 300.0
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -49,6 +51,8 @@ class ModelSource:
     """Code layer."""
     environment: str
     """Digest of the environment."""
+    lacks: tuple[str, ...] = ()
+    """Paths of files that DVC or Git LFS track and that `code` is without; ranks alone have them."""
     folder: str = ""
     """Folder of the line in its code layer."""
     trust: Trust = "own"
@@ -129,6 +133,12 @@ def _inspect(model: ModelSource, runner: ModuleRunner) -> bytes:
         raise BuildError(f"inspecting the model took over {TIMEOUT_SECONDS:.0f} s; does build_model hang?")
     if result.exit_code:
         of = f"{task or function}: " if task or function else ""
+        named = next((path for path in model.lacks if path in result.output_tail), None)
+        if named is not None:
+            raise ConfigError(
+                f"{of}{result.output_tail}; DVC or Git LFS tracks {named}: gangline plan does not fetch it, and a run"
+                f" gives it to ranks alone if all such files have over {format_bytes(MAX_BYTES)}; open it in build_data"
+            )
         raise error_for(result.exit_code)(f"{of}{result.output_tail}")
     return result.stdout
 

@@ -35,6 +35,7 @@ from gangline.spec.plan import Plan
 from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Artifact, PlanInfo, Record
 from gangline.storage.objects.blobs import blob_key, get_blob, put_blob
+from gangline.storage.objects.placed_files import with_placed_files
 
 
 def plan(ctx: RunContext) -> StageResult:
@@ -112,10 +113,13 @@ def _checked_sandbox(ctx: RunContext) -> Sandbox:
 
 def _request(ctx: RunContext, data: DataSource) -> RunPlanRequest:
     """The plan that this commit asks for."""
+    layer = get_blob(ctx.store, str(ctx.output("build", "code")))
+    whole = with_placed_files(layer, ctx.store, data.tracked) if ctx.line.project.task else layer
     return RunPlanRequest(
         model=ModelSource(
             line=ctx.line,
-            code=get_blob(ctx.store, str(ctx.output("build", "code"))),
+            code=whole or layer,
+            lacks=() if whole else tuple(each.path for each in data.tracked),
             environment=ctx.record.inputs.environment,
             folder=LayerChoice.of(ctx.line.project, ctx.repository).folder,
             trust=ctx.record.commit.trust,

@@ -97,6 +97,7 @@ def preview(
         line=request.line, code=layer.data, environment=own.digest if own else own_environment.interpreter_digest(),
         trust=request.trust, python=own.python if own else None, folder=layer.folder,
         visible_devices=environ.get(VISIBLE_DEVICES), home=request.kept_home, data=columns_of(store, sets),
+        lacks=tuple(each.path for each in pointers.pointers),
     )  # fmt: skip
     plan_request = RunPlanRequest(
         model=model, repository=repository, store=store, commit=request.commit, run=run, run_prefix=f"runs/{run}",

@@ -7,12 +7,13 @@ name the digest of any file that they hold, and its code would get it.
 import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 
 from gangline.build.code_layer import LayerSelection, outside_files
-from gangline.data.pointers import LOCK, STAGES, Pointer, is_dvc_file, read_dvc_file, read_lock
+from gangline.data.pointers import LOCK, MOST_FILES, STAGES, Pointer, is_dvc_file, read_dvc_file, read_lock, require_few
 from gangline.data.remotes import CONFIG, MOST_CONFIG_BYTES, DvcRemotes, folder_of, read_remotes, source_url
-from gangline.data.tracked_files import MOST_FILES, FolderRemote, RemoteObjects, TrackedFiles
+from gangline.data.tracked_files import FolderRemote, RemoteObjects, TrackedFiles
 from gangline.git.objects import LONGEST_POINTER, TreeEntry, lfs_pointer
 from gangline.git.repository import Repository
 from gangline.spec.config.line import Line
@@ -134,12 +135,11 @@ def find_pointers(repository: Repository, tree: str, line: Line, *, commit: str)
     texts = tuple(each.removeprefix("repo:") for each in line.data.text if each.startswith("repo:"))
     files = {each.path: each for each in found if each.is_file}
     wanted = CommitPointers(selection=choice, texts=texts)
-    pointers = [each for each in _of_dvc(repository, files, wanted) if each.path not in files]
-    pointers += _of_lfs(repository, files, wanted)
+    of_dvc = (each for each in _of_dvc(repository, files, wanted) if each.path not in files)
+    pointers = list(islice(chain(of_dvc, _of_lfs(repository, files, wanted)), MOST_FILES + 1))
     if not pointers:
         return wanted
-    if len(pointers) > MOST_FILES:
-        raise refusal(f"wanted at most {MOST_FILES} files of DVC and Git LFS, found {len(pointers)}; use data sets")
+    require_few(pointers[-1].pointed_by, len(pointers))
     base, remotes = _remotes(repository, tree, commit)
     return CommitPointers(selection=choice, texts=texts, pointers=tuple(pointers), remotes=remotes, base=base)
 

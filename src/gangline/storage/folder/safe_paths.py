@@ -46,6 +46,17 @@ def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
     return _plain(path, flags, 0o666, None)
 
 
+def kind_of(mode: int) -> str:
+    """`a link`, `a folder`, ... of what is no regular file, by its mode."""
+    kinds = (
+        (stat.S_ISLNK, "a link"),
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISSOCK, "a socket"),
+    )
+    return next((kind for is_kind, kind in kinds if is_kind(mode)), "a device")
+
+
 def read_below(root: Path, path: Path, *, start: int = 0) -> bytes | None:
     """A file below `root` from byte `start` on; None if no regular file is there, or a link is on the way to it."""
     *parents, name = path.relative_to(root).parts

@@ -2,12 +2,13 @@
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gangline.errors import IntegrityError, StorageError
 from gangline.spec.data_source import DataFile
-from gangline.storage.objects.blobs import PREFIX
+from gangline.storage.objects.blobs import PREFIX, get_blob
+from gangline.storage.objects.code_layer import MAX_BYTES, MAX_FILES, LayerFile, pack, read
 from gangline.storage.objects.paths import check_new_path
 from gangline.storage.objects.protocol import ObjectStore
 
@@ -27,6 +28,22 @@ def place_files(store: ObjectStore, files: Iterable[DataFile], folder: Path) -> 
         if os.path.lexists(place):
             raise IntegrityError(f"{each.path!r} is a file of the commit and one that DVC or Git LFS tracks")
         fetch_file(store, each, place)
+
+
+def with_placed_files(code: bytes, store: ObjectStore, files: Sequence[DataFile]) -> bytes | None:
+    """The layer `code` with `files` in it, each verified; None: together they are more than a layer holds.
+
+    Raises:
+        StorageError: The store failed, or lacks a file.
+        IntegrityError: A file has another digest, or its path is one of the layer.
+    """
+    if not files:
+        return code
+    layer = read(code)
+    size_bytes = sum(len(each.data) for each in layer) + sum(each.size_bytes for each in files)
+    if size_bytes > MAX_BYTES or len(layer) + len(files) > MAX_FILES:
+        return None
+    return pack([*layer, *(LayerFile(each.path, get_blob(store, each.key)) for each in files)])
 
 
 def fetch_file(store: ObjectStore, file: DataFile, place: Path) -> None:

@@ -77,7 +77,7 @@ def test_preempted_gang_saves_and_its_next_life_goes_on_from_there(stand):
     assert abs(sum(events[-1].end.ledger.values()) - seconds) <= 1e-3 * seconds
 
 
-@pytest.mark.slow  # Slurm's timer is up to 60 s early, so on a busy machine the signal may come before the first save
+@pytest.mark.slow  # Slurm looks at time limits twice a minute, so it takes a minute and more
 def test_gang_whose_time_limit_comes_saves_and_goes_on(slurm, tmp_path):
     stand = SlurmStand(tmp_path, slurm, margin_seconds=95, time_seconds=120, lives=20)
     stand.launcher.submit(stand.podset(saves(300), num_nodes=2, procs_per_node=1))
