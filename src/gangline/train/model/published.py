@@ -36,6 +36,15 @@ class TensorSpec:
     shape: tuple[int, ...]
     """-1: any size; the first dimension is that of the batch."""
 
+    def fits(self, array: "ndarray") -> bool:
+        """Whether `array` has this dtype and shape."""
+        same_rank = len(array.shape) == len(self.shape)
+        return (
+            str(array.dtype) == self.dtype
+            and same_rank
+            and all(wanted in (-1, size) for wanted, size in zip(self.shape, array.shape, strict=True))
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedModel:
