@@ -45,6 +45,7 @@ class ServerOptions:
     version: int
     host: str = "127.0.0.1"
     port: int = 8080
+    """0: one that is free."""
     grpc_port: int | None = None
     """None: REST alone."""
     handler: str | None = None
@@ -105,13 +106,14 @@ class _Server:
 
     async def run(self, sentence: str) -> None:
         """Serve; returns once every answer was sent."""
-        serving = asyncio.create_task(self._uvicorn.serve(sockets=[_listen(self._options.host, self._options.port)]))
+        listener = _listen(self._options.host, self._options.port)
+        serving = asyncio.create_task(self._uvicorn.serve(sockets=[listener]))
         while not self._uvicorn.started and not serving.done():
             await asyncio.sleep(0.01)
         rpc = await self._start_grpc()
         host = f"[{self._options.host}]" if ":" in self._options.host else self._options.host
         self._report(
-            ready=f"http://{host}:{self._options.port}", version=self._queue.version, golden=sentence,
+            ready=f"http://{host}:{listener.getsockname()[1]}", version=self._queue.version, golden=sentence,
             batch=self._options.batch, queue=self._options.queue,
         )  # fmt: skip
         if self._orders is not None:
