@@ -12,7 +12,7 @@ import typer
 from gangline.cli.options import HERE, RepoOption, SiteOption
 from gangline.cli.terminal import say, spinner
 from gangline.cli.workspace import Workspace, open_workspace
-from gangline.errors import CancelledError, ConfigError, GanglineError, TrainingError
+from gangline.errors import CancelledError, GanglineError, TrainingError
 from gangline.line.gangs.infer_server import READY_SECONDS, InferServer, ServedFolder, infer_python, started_server
 from gangline.line.results.served_version import (
     NamedVersion,
@@ -23,7 +23,7 @@ from gangline.line.results.served_version import (
 )
 from gangline.registry.versions import Version
 from gangline.spec.config.secrets import resolve_secret
-from gangline.train.model.published import PROGRAM_FORMAT, read_config, without_handler
+from gangline.train.model.published import read_config, require_handler
 
 FOLLOW_SECONDS = 10.0
 """How often the alias is looked at."""
@@ -75,9 +75,7 @@ def _fetch(named: NamedVersion, place: Path, workspace: Workspace) -> ServedFold
     folder = place / f"{version.model}-{version.version}"
     checks = fetch_verified(named, folder, store=workspace.store, site=workspace.site, environ=workspace.environ)
     require_verified(f"{version.model} {version.version}", checks)
-    config = read_config(folder)
-    if config.get("format") == PROGRAM_FORMAT and not (config.get("infer") or {}).get("handler"):
-        raise ConfigError(without_handler(folder))
+    require_handler(folder, read_config(folder))
     code = code_layer(folder, workspace.store)
     return ServedFolder(folder=folder, code=code, name=version.model, version=version.version)
 

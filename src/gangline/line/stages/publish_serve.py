@@ -159,7 +159,7 @@ class ServeSmoke:
 
 
 class _Deadline:
-    """Kills servers that outlive their time, so that whoever waits for their answers goes on."""
+    """Kills servers that outlive their time, so that their caller goes on."""
 
     def __init__(self, seconds: float) -> None:
         self.servers: list[InferServer] = []
