@@ -22,7 +22,7 @@ class RequestError(ValueError):
 
 
 class QueueFullError(Exception):
-    """As many requests wait as may wait."""
+    """The queue is full: as many requests wait as are allowed to."""
 
 
 class ModelCallError(Exception):

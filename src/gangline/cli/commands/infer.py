@@ -4,7 +4,6 @@ import signal
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +11,7 @@ import typer
 from gangline.cli.options import HERE, RepoOption, SiteOption
 from gangline.cli.terminal import say, spinner
 from gangline.cli.workspace import Workspace, open_workspace
-from gangline.errors import CancelledError, GanglineError, TrainingError
+from gangline.errors import GanglineError, TrainingError
 from gangline.line.gangs.infer_server import READY_SECONDS, InferServer, ServedFolder, infer_python, started_server
 from gangline.line.results.served_version import (
     NamedVersion,
@@ -43,7 +42,7 @@ def command(
     workspace = open_workspace(repo, site)
     infer_python(workspace.site, workspace.environ)
     named = find_version(target, workspace.store)
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="gangline-infer-") as place:
         with spinner("verifying"):
             served = _fetch(named, Path(place), workspace)
@@ -63,7 +62,7 @@ def command(
             _say_ready(named.version, ready)
             try:
                 _follow(target, named, server, workspace)
-            except (KeyboardInterrupt, CancelledError):
+            except KeyboardInterrupt:
                 with suppress(KeyboardInterrupt):
                     say("drain   no new requests; what waits is answered")
                     server.drain()
@@ -98,8 +97,6 @@ def _follow(target: str, named: NamedVersion, server: InferServer, workspace: Wo
             with tempfile.TemporaryDirectory(prefix="gangline-infer-") as place:
                 server.swap(_fetch(found, Path(place), workspace))
             named = found
-        except CancelledError:
-            raise
         except GanglineError as error:
             say(f"keep    {named.version.model} {named.version.version} answers on: {error}")
 
@@ -124,8 +121,3 @@ def _say_swap(report: dict[str, Any]) -> None:
         say(f"swap    version {report['swapped']} answers · golden sample: {report['golden']}")
     elif "refused" in report:
         say(f"keep    version {report['refused']} was not loaded: {report['error']}")
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    del number, frame
-    raise CancelledError("stopped")
