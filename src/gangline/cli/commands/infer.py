@@ -12,6 +12,7 @@ from gangline.cli.options import HERE, RepoOption, SiteOption
 from gangline.cli.terminal import say, spinner
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import GanglineError, TrainingError
+from gangline.infer.caller import request_body
 from gangline.line.gangs.infer_server import READY_SECONDS, InferServer, ServedFolder, infer_python, started_server
 from gangline.line.results.served_version import (
     NamedVersion,
@@ -22,6 +23,7 @@ from gangline.line.results.served_version import (
 )
 from gangline.registry.versions import Version
 from gangline.spec.config.secrets import resolve_secret
+from gangline.train.model.golden import read_golden
 from gangline.train.model.published import read_config, require_handler
 
 FOLLOW_SECONDS = 10.0
@@ -59,7 +61,7 @@ def command(
                 ready = server.report(READY_SECONDS)
             if ready is None:
                 raise TrainingError(f"the server was not ready within {READY_SECONDS:.0f} s")
-            _say_ready(named.version, ready)
+            _say_ready(named.version, ready, _request_file(served.folder, Path(place)))
             try:
                 _follow(target, named, server, workspace)
             except KeyboardInterrupt:
@@ -108,12 +110,24 @@ def _say_verified(version: Version) -> None:
     )
 
 
-def _say_ready(version: Version, ready: dict[str, Any]) -> None:
+def _request_file(folder: Path, place: Path) -> Path | None:
+    """A request that the model answers, the first of its golden samples, written while it serves; None: it has none."""
+    golden = read_golden(folder)
+    if golden is None:
+        return None
+    file = place / "request.json"
+    file.write_bytes(request_body({name: each[:1] for name, each in golden.inputs.items()}))
+    return file
+
+
+def _say_ready(version: Version, ready: dict[str, Any], request: Path | None) -> None:
     say(
         f"ready   {ready['ready']}/v2/models/{version.model}/infer · version {ready['version']} · batches of up to"
         f" {ready['batch']}, {ready['queue']} may wait"
     )
     say(f"        golden sample: {ready['golden']}")
+    if request is not None:
+        say(f"try     curl -d @{request} {ready['ready']}/v2/models/{version.model}/infer")
 
 
 def _say_swap(report: dict[str, Any]) -> None:
