@@ -1,7 +1,8 @@
 """IN2, IN3: the server of `gangline infer` against kserve's bare `Model`, with one model on one machine.
 
 One client's median, in turns; throughput of 32 clients; then arrivals at a fixed rate, at the capacity and at ten times
-of it: what was answered, what was refused, and the memory of the server. Needs `make infer`.
+of it: what was answered, what was refused, and the memory of the server. Needs `make infer`; where BENCH_LITSERVE names
+an interpreter with litserve and torch, its throughput is compared in turns.
 """
 
 import http.client
@@ -52,10 +53,40 @@ class Bare(Model):
 ModelServer(http_port=port, enable_grpc=False, enable_latency_logging=False).start([Bare("line")])
 """
 
+RIVAL = """
+import sys
+from pathlib import Path
+import litserve, numpy
+from gangline.train.model.published import open_published
+
+class Line(litserve.LitAPI):
+    def setup(self, device):
+        self.model = open_published(Path(sys.argv[1]), Path(sys.argv[2]))
+    def decode_request(self, request):
+        given = request["inputs"][0]
+        return numpy.array(given["data"], "float32").reshape(given["shape"])
+    def batch(self, inputs):
+        return numpy.concatenate(inputs)
+    def predict(self, x):
+        return self.model.predict({"x": x})["output"]
+    def unbatch(self, output):
+        return [output[n : n + 1] for n in range(len(output))]
+    def encode_response(self, output):
+        found = {"name": "output", "datatype": "FP32", "shape": list(output.shape), "data": output.ravel().tolist()}
+        return {"model_name": "line", "outputs": [found]}
+
+if __name__ == "__main__":
+    api = Line(max_batch_size=32, batch_timeout=0.002, api_path="/v2/models/line/infer")
+    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=1)
+    server.run(port=int(sys.argv[3]), generate_client_file=False, log_level="error")
+"""
+LITSERVE = os.environ.get("BENCH_LITSERVE")
+"""Interpreter with litserve and torch; None: it is not compared."""
+
 
 @contextmanager
-def server(root: Path, *, bare: bool, batch: int, queue: int) -> Iterator[tuple[int, int]]:
-    """(port, pid) of a server that answers."""
+def server(root: Path, *, bare: bool, batch: int, queue: int, rival: bool = False) -> Iterator[tuple[int, int]]:
+    """(port, pid) of a server that answers; `rival`: litserve's."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
@@ -67,6 +98,9 @@ def server(root: Path, *, bare: bool, batch: int, queue: int) -> Iterator[tuple[
     ours = ["-m", "gangline.infer", model, "--code", layer, "--name", "line", "--version", "1", "--port", port,
             "--batch", batch, "--queue", queue]  # fmt: skip
     argv = ["-c", BARE, model, layer, port] if bare else ours
+    if rival:
+        (root / "rival.py").write_text(RIVAL)  # its worker imports it
+        python, argv = str(LITSERVE), [root / "rival.py", model, layer, port]
     environ = {**os.environ, "PYTHONPATH": str(root / "packages"), "OMP_NUM_THREADS": "1"}
     with (root / "log").open("ab") as log:
         process = subprocess.Popen([python, *map(str, argv)], env=environ, stdout=log, stderr=log)
@@ -153,7 +187,14 @@ def main() -> int:
                 medians[is_bare].append(one_client(bare if is_bare else ours, 200))
             rates["bare"] = throughput(bare, 32, seconds)
         with server(root, bare=False, batch=32, queue=64) as (batched, _):
-            rates["batched"] = throughput(batched, 32, seconds)
+            if LITSERVE is None:
+                rates["batched"] = throughput(batched, 32, seconds)
+            else:
+                with server(root, bare=False, batch=32, queue=64, rival=True) as (rival, _):
+                    for port in (batched, rival):  # the first answers of a server are slow
+                        throughput(port, 32, 1.0)
+                    turns = [throughput(port, 32, seconds) for port in (batched, rival, rival, batched)]
+                rates |= {"batched": (turns[0] + turns[3]) / 2, "litserve": (turns[1] + turns[2]) / 2}
         with server(root, bare=False, batch=1, queue=16) as (port, pid):
             capacity = throughput(port, 4, seconds)
             once = open_loop(port, capacity, seconds)

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from gangline.infer.batch_queue import Counts
 from gangline.infer.limits import Limits, LimitsMiddleware
 
 
@@ -26,14 +27,11 @@ class App:
 
 class Server:
     def __init__(self, **limits):
-        self.app, self.refused, self.is_draining = App(), 0, False
+        self.app, self.counts, self.is_draining = App(), Counts(), False
         wanted = {"max_request_bytes": 100, "most_requests": 2} | limits
         self.middleware = LimitsMiddleware(
-            self.app, limits=Limits(**wanted), refuse=self.refuse, is_draining=lambda: self.is_draining
+            self.app, limits=Limits(**wanted), counts=self.counts, is_draining=lambda: self.is_draining
         )
-
-    def refuse(self):
-        self.refused += 1
 
     async def ask(self, *pieces, path="/v2/models/m/infer", method="POST", headers=(), stalls=False):
         """(status, answer, pieces that were read)."""
@@ -83,7 +81,7 @@ def test_one_request_too_many_is_refused_with_the_time_to_come_again():
         held = [asyncio.create_task(server.ask(b"{}")) for _ in range(2)]
         await asyncio.sleep(0.01)
         status, headers, pieces_read, _ = await server.ask(b"{}")
-        assert (status, headers[b"retry-after"], pieces_read, server.refused) == (429, b"1", 0, 1)
+        assert (status, headers[b"retry-after"], pieces_read, server.counts.refused) == (429, b"1", 0, 1)
         server.app.holds.set()
         assert [(await each)[0] for each in held] == [200, 200]
         assert (await server.ask(b"{}"))[0] == 200

@@ -36,7 +36,8 @@ OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="File to wri
 CommitOption = Annotated[str | None, typer.Option("--commit", help="Commit, branch or tag.", show_default="HEAD")]
 AgainOption = Annotated[bool, typer.Option("--again", help="Start another attempt, even where one has ended.")]
 TargetOption = Annotated[
-    str | None, typer.Option("--target", help="Place where ranks run: local or kubernetes.", show_default="the site's")
+    str | None,
+    typer.Option("--target", help="Where ranks run: local, slurm or kubernetes.", show_default="the site's"),
 ]
 StrategyOption = Annotated[
     str | None, typer.Option("--strategy", help="Use this strategy in place of the line's train.strategy.")

@@ -136,6 +136,15 @@ def parse_reference(text: str, place: str = "") -> tuple[str, str]:
     return found["name"], found["version"] or LATEST
 
 
+def dataset_use(dataset: Dataset) -> DatasetUse:
+    """What a plan says of a version that it reads."""
+    return DatasetUse(
+        name=dataset.name, version=dataset.version, digest=dataset.digest,
+        num_samples=sum(shard.rows for shard in dataset.shards if shard.split == "train"),
+        size_bytes=sum(shard.size_bytes for shard in dataset.shards),
+    )  # fmt: skip
+
+
 def read_dataset(store: ObjectStore, use: DatasetUse) -> Dataset:
     """The version that a plan uses, by its digest: ranks may read blobs alone, and have no keys.
 

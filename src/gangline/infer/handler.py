@@ -22,7 +22,7 @@ class RequestError(ValueError):
 
 
 class QueueFullError(Exception):
-    """As many requests wait as may wait."""
+    """The queue is full: as many requests wait as are allowed to."""
 
 
 class ModelCallError(Exception):
@@ -42,10 +42,7 @@ def check_inputs(specs: Mapping[str, TensorSpec], batch: "Arrays") -> int:
         found = batch[name]
         if str(found.dtype) != spec.dtype:
             raise RequestError(f"input {name}: wanted {_named(spec.dtype)}, found {_named(str(found.dtype))}")
-        fits = len(found.shape) == len(spec.shape) and all(
-            wanted in (-1, size) for wanted, size in zip(spec.shape, found.shape, strict=True)
-        )
-        if not fits:
+        if not spec.fits(found):
             raise RequestError(f"input {name}: wanted shape {list(spec.shape)}, found {list(found.shape)}")
     rows = {each.shape[0] if each.ndim else 0 for each in batch.values()}
     if len(rows) != 1 or 0 in rows:

@@ -6,12 +6,13 @@ The memory of a server is bounded by these: at most `most_requests` bodies of at
 import asyncio
 import hmac
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
+from gangline.http.asgi import Message, Receive, replay
+from gangline.infer.batch_queue import Counts
+
 Send = Callable[[Message], Awaitable[None]]
 
 _BINARY, _FORM = b"inference-header-content-length", b"application/x-www-form-urlencoded"
@@ -41,18 +42,8 @@ class TooLargeError(Exception):
 class LimitsMiddleware:
     """ASGI application around kserve's."""
 
-    def __init__(
-        self, app: Any, *, limits: Limits, refuse: Callable[[], object], is_draining: Callable[[], bool]
-    ) -> None:
-        """Wrap `app`.
-
-        Args:
-            app: Of kserve.
-            limits: Bounds.
-            refuse: Counts a request that was refused because there are too many.
-            is_draining: Whether the server ends.
-        """
-        self._app, self._limits, self._refuse, self._is_draining = app, limits, refuse, is_draining
+    def __init__(self, app: Any, *, limits: Limits, counts: Counts, is_draining: Callable[[], bool]) -> None:
+        self._app, self._limits, self._counts, self._is_draining = app, limits, counts, is_draining
         self._num_requests = 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -67,14 +58,14 @@ class LimitsMiddleware:
                 await _reply(send, 503, "the server ends")
             else:
                 await self._app(scope, receive, send)
-        elif not self._is_allowed(headers):
+        elif not is_allowed(self._limits.token, headers.get(b"authorization", b"")):
             await _reply(send, 401, "wanted the header Authorization: Bearer TOKEN", (b"www-authenticate", b"Bearer"))
         elif scope["method"] == "GET":
             await self._app(scope, receive, send)
-        elif (length := _length(headers)) is not None and length > self._limits.max_request_bytes:
+        elif (length := headers.get(b"content-length", b"")).isdigit() and int(length) > self._limits.max_request_bytes:
             await _reply(send, 413, self._too_large(), (b"connection", b"close"))
         elif self._num_requests >= self._limits.most_requests:
-            self._refuse()
+            self._counts.refused += 1
             await _reply(send, 429, f"{self._num_requests} requests wait or are answered", RETRY_AFTER)
         else:
             await self._answer(scope, receive, send)
@@ -91,7 +82,7 @@ class LimitsMiddleware:
             )
         else:
             if body is not None:
-                await self._app(_with_json(scope), _replay(body, receive), send)
+                await self._app(_with_json(scope), replay(body, receive), send)
         finally:
             self._num_requests -= 1
 
@@ -109,18 +100,8 @@ class LimitsMiddleware:
             if not message.get("more_body"):
                 return b"".join(pieces)
 
-    def _is_allowed(self, headers: dict[bytes, bytes]) -> bool:
-        if self._limits.token is None:
-            return True
-        return hmac.compare_digest(headers.get(b"authorization", b""), b"Bearer " + self._limits.token.encode())
-
     def _too_large(self) -> str:
         return f"a request has at most {self._limits.max_request_bytes} bytes"
-
-
-def _length(headers: dict[bytes, bytes]) -> int | None:
-    text = headers.get(b"content-length", b"")
-    return int(text) if text.isdigit() else None
 
 
 def _with_json(scope: Message) -> Message:
@@ -132,17 +113,9 @@ def _with_json(scope: Message) -> Message:
     return {**scope, "headers": [*kept, (b"content-type", b"application/json")]}
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    sent = False
-
-    async def again() -> Message:
-        nonlocal sent
-        if sent:
-            return await receive()
-        sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return again
+def is_allowed(token: str | None, header: bytes) -> bool:
+    """Whether an Authorization header has the token; without one everybody may call."""
+    return token is None or hmac.compare_digest(header, b"Bearer " + token.encode())
 
 
 async def _reply(send: Send, status: int, error: str, *headers: tuple[bytes, bytes]) -> None:

@@ -24,7 +24,7 @@ from prometheus_client import REGISTRY
 
 from gangline.errors import ConfigError, GanglineError
 from gangline.infer.batch_queue import BatchQueue
-from gangline.infer.limits import Limits, LimitsMiddleware
+from gangline.infer.limits import Limits, LimitsMiddleware, is_allowed
 from gangline.infer.served_model import ServedModel
 from gangline.metrics.exposition import SeriesCollector
 from gangline.metrics.series_store import SeriesStore
@@ -45,6 +45,7 @@ class ServerOptions:
     version: int
     host: str = "127.0.0.1"
     port: int = 8080
+    """0: one that is free."""
     grpc_port: int | None = None
     """None: REST alone."""
     handler: str | None = None
@@ -85,7 +86,7 @@ class _Server:
 
     def __init__(self, options: ServerOptions, queue: BatchQueue, reports: IO[str], orders: IO[str] | None) -> None:
         self._options, self._queue, self._reports, self._orders = options, queue, reports, orders
-        self._is_draining, self._last_code = False, options.code
+        self._last_code = options.code
         limits = replace(options.limits, most_requests=options.queue + options.batch)
         kserve = ModelServer(http_port=options.port, enable_grpc=False, enable_latency_logging=False)
         kserve.register_model(ServedModel(options.name, queue))
@@ -93,25 +94,26 @@ class _Server:
         app = kserve_server.app
         rest = RESTServer("kserve.model_server:app", kserve.dataplane, kserve.model_repository_extension, options.port)
         rest.create_application()
-        app.add_middleware(
-            LimitsMiddleware, limits=limits, refuse=self._count_refused, is_draining=lambda: self._is_draining
-        )
         config = uvicorn.Config(
             app, host=options.host, port=options.port, log_config=None, access_log=False, lifespan="off",
             timeout_graceful_shutdown=GRACE_SECONDS, timeout_keep_alive=30,
         )  # fmt: skip
-        self._uvicorn = uvicorn.Server(config)
+        self._uvicorn = server = uvicorn.Server(config)
+        app.add_middleware(
+            LimitsMiddleware, limits=limits, counts=queue.counts, is_draining=lambda: server.should_exit
+        )  # asked for at the first request
         REGISTRY.register(_QueueCollector(options.name, queue))
 
     async def run(self, sentence: str) -> None:
         """Serve; returns once every answer was sent."""
-        serving = asyncio.create_task(self._uvicorn.serve(sockets=[_listen(self._options.host, self._options.port)]))
+        listener = _listen(self._options.host, self._options.port)
+        serving = asyncio.create_task(self._uvicorn.serve(sockets=[listener]))
         while not self._uvicorn.started and not serving.done():
             await asyncio.sleep(0.01)
         rpc = await self._start_grpc()
         host = f"[{self._options.host}]" if ":" in self._options.host else self._options.host
         self._report(
-            ready=f"http://{host}:{self._options.port}", version=self._queue.version, golden=sentence,
+            ready=f"http://{host}:{listener.getsockname()[1]}", version=self._queue.version, golden=sentence,
             batch=self._options.batch, queue=self._options.queue,
         )  # fmt: skip
         if self._orders is not None:
@@ -143,7 +145,7 @@ class _Server:
             order = json.loads(line).get("swap")
             if order is not None:
                 self._swap(order)
-        loop.call_soon_threadsafe(self._drain)
+        loop.call_soon_threadsafe(setattr, self._uvicorn, "should_exit", True)
 
     def _swap(self, order: dict[str, Any]) -> None:
         """Open another version while the first answers, then let it answer."""
@@ -157,13 +159,6 @@ class _Server:
             return
         self._queue.swap(model, version)
         self._report(swapped=version, golden=sentence)
-
-    def _drain(self) -> None:
-        self._is_draining = True
-        self._uvicorn.should_exit = True
-
-    def _count_refused(self) -> None:
-        self._queue.counts.refused += 1
 
     def _report(self, **words: Any) -> None:
         self._reports.write(json.dumps(words) + "\n")
@@ -222,11 +217,9 @@ class _TokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gr
 
     async def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         """Let a call through, or end it."""
-        import hmac
-
-        given = dict(details.invocation_metadata).get("authorization", "")
-        is_allowed = self._token is None or hmac.compare_digest(str(given).encode(), f"Bearer {self._token}".encode())
-        if is_allowed and not details.method.endswith(("/RepositoryModelLoad", "/RepositoryModelUnload")):
+        given = str(dict(details.invocation_metadata).get("authorization", "")).encode()
+        unloads = details.method.endswith(("/RepositoryModelLoad", "/RepositoryModelUnload"))
+        if is_allowed(self._token, given) and not unloads:
             return await continuation(details)
 
         async def refuse(_: Any, context: Any) -> None:

@@ -9,9 +9,10 @@ from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gangline.errors import GanglineError
+from gangline.http.asgi import replay
 from gangline.serve.api.service import Service
 from gangline.serve.database.types import Principal
 from gangline.serve.web.body_limits import bounded_body
@@ -69,7 +70,7 @@ class AccessMiddleware:
             request, self._service.body_memory, limit=limits.body_bytes, seconds=limits.body_seconds
         ) as body:
             self._check_form(request, matched.rule, body)
-            await self._app(request.scope, _replay(body, request.receive), send)
+            await self._app(request.scope, replay(body, request.receive), send)
 
     def _has_credentials(self, request: Request) -> bool:
         return "authorization" in request.headers or self._service.sessions.cookie in request.cookies
@@ -149,20 +150,6 @@ def _require_role(caller: Principal, rule: RouteRule, project: str | None, absen
         raise RequestRefused(404, absent)
     if not caller.may(rule.role, project):
         raise RequestRefused(403, f"the role {rule.role} of {project} is needed; ask an administrator")
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return the body that was read, then further messages."""
-    replayed = False
-
-    async def again() -> Message:
-        nonlocal replayed
-        if replayed:
-            return await receive()
-        replayed = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return again
 
 
 def _path_and_query(request: Request) -> str:

@@ -2,15 +2,19 @@
 
 import base64
 import re
+from collections.abc import Sequence
 from hashlib import sha256
+from typing import Any
 
 from gangline.errors import IntegrityError, UsageError
 from gangline.spec.codec import canonical
 from gangline.spec.plan import Role
 from gangline.spec.record import CommitInfo, Record
 
-_ROLE_SUFFIX: dict[Role, tuple[str, str]] = {"train": ("", "t"), "evaluate": ("-eval", "e"), "prove": ("-prove", "p")}
-ROLES = tuple(_ROLE_SUFFIX)
+_ROLE_SUFFIX: dict[Role, tuple[str, str]] = {
+    "train": ("", "t"), "evaluate": ("-eval", "e"), "prove": ("-prove", "p"), "score": ("-score", "s"),
+}  # fmt: skip
+ROLES: tuple[Role, ...] = ("train", "evaluate", "prove")
 """Stages that have a gang, in their order."""
 MAX_GANG_NAME = 42
 ATTEMPTS = 100
@@ -34,7 +38,16 @@ def run_id(project: str, commit: CommitInfo, *, line: str, attempt: int) -> str:
         line: Digest of the effective line.
         attempt: From 1; `--again` asks for the next one.
     """
-    hashed = sha256(canonical([project, _content(commit), line, attempt])).digest()
+    return _name(project, commit, [project, _content(commit), line, attempt])
+
+
+def score_id(project: str, commit: CommitInfo, asked: Sequence[str]) -> str:
+    """Name in the form of a run id for the gang that answers `asked`; it has no record."""
+    return _name(project, commit, ["score", project, commit.sha, *asked])
+
+
+def _name(project: str, commit: CommitInfo, facts: list[Any]) -> str:
+    hashed = sha256(canonical(facts)).digest()
     return f"{project}-{commit.sha[:8]}-{base64.b32encode(hashed)[:6].decode().lower()}"
 
 

@@ -13,7 +13,7 @@ from gangline.spec.mesh import Mesh
 from gangline.spec.replica_shares import require_shares
 from gangline.spec.strategies import Strategy, Wrapping, outer_interval, traits_of, wrapping_of
 
-Role = Literal["train", "evaluate", "prove"]
+Role = Literal["train", "evaluate", "prove", "score"]
 Precision = Literal["fp32", "bf16", "fp16"]
 PipelineSchedule = Literal[
     "gpipe", "1f1b", "interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble", "zbv", "dualpipev"

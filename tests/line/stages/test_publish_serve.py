@@ -1,15 +1,14 @@
 """IN5: a candidate is started as a server and measured before it is a version; with KServe's own server as tools."""
 
-import json
 import os
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from tests.registry.passed_run import EXAMPLE, copy_of, template
 
-from gangline.errors import GateError, NotInstalledError, TrainingError
-from gangline.launch.sandbox.module_runner import ModuleResult
+from gangline.errors import GateError, IntegrityError, NotInstalledError, TrainingError
 from gangline.line.gangs.infer_server import infer_python
 from gangline.line.results.serve_gate import MEMORY, P99, PER_SECOND
 from gangline.line.stages import publish_serve
@@ -64,52 +63,70 @@ def publish(workspace, record, smoke):
     return workspace.publish(record, line=line, strike=smoke)
 
 
-class Answers:
-    """A sandbox that gives this answer, and keeps the job."""
+class Servers:
+    """Stand-ins of servers, of which nothing is struck; keeps what was started."""
 
-    def __init__(self, answer, exit_code=0):
-        self.result = ModuleResult(exit_code=exit_code, stdout=json.dumps(answer).encode(), stderr=b"no memory")
+    def __init__(self, error):
+        self.error, self.served = error, []
 
-    def run(self, job):
-        self.job, self.options = job, json.loads(job.files["options.json"])
-        self.folders = {name: sorted(each.name for each in path.iterdir()) for name, path in job.files.items()
-                        if name != "options.json"}  # fmt: skip
-        return self.result
+    @contextmanager
+    def started(self, served, *_, **__):
+        assert served.folder.is_dir()
+        self.served.append((served.version, {each.name for each in served.folder.iterdir()}, served.code))
+        yield self
+
+    def report(self, seconds):
+        if self.error is not None:
+            raise self.error
+        return {"ready": "http://127.0.0.1:1", "seconds": seconds}
+
+    def infer(self, body):
+        return 200, body
+
+    def pids(self):
+        return set()
+
+    def drain(self):
+        """Nothing waits."""
+
+    close = drain
 
 
 def measured(seconds=0.01, **more):
     side = {"turns": TURNS, "failed": 0, "memory_bytes": 1000}
     own = {**side, "turns": [[seconds] * 5] * 8}
-    return {"load": 1.0, "cores": 2, "problems": [], "per_second": 90.0, "candidate": own, "base": side, **more}
+    return {"per_second": 90.0, "candidate": own, "base": side, **more}
 
 
 @pytest.fixture
-def sandbox(monkeypatch):
-    def use(answer, exit_code=0):
-        found = Answers(answer, exit_code)
-        monkeypatch.setattr(publish_serve, "local_runner", lambda *_, **__: found)
-        monkeypatch.setattr(publish_serve, "infer_python", lambda *_: None)
+def servers(monkeypatch):
+    def use(answer, error=None):
+        found = Servers(error)
+        monkeypatch.setattr(publish_serve, "started_server", found.started)
+        monkeypatch.setattr(publish_serve, "Caller", lambda *_: found)
+        monkeypatch.setattr(publish_serve, "golden_body", lambda *_: b"")
+        monkeypatch.setattr(publish_serve, "problems", lambda *_, **__: iter(()))
+        monkeypatch.setattr(publish_serve, "strike", lambda *_, **__: answer)
         return found
 
     return use
 
 
-def test_numbers_are_in_the_record_and_in_the_signed_version(workspace, tmp_path, sandbox):
-    used = sandbox(measured())
+def test_numbers_are_in_the_record_and_in_the_signed_version(workspace, tmp_path, servers):
+    used = servers(measured())
     smoke, record = smoke_of(workspace, tmp_path, serve=ServeGate(worse_percent=15))
     made = publish(workspace, record, smoke)
     assert smoke.gate.verdict == "yes"
     assert smoke.change(record).metrics[P99].base_band.origin == workspace.record.run.id
     assert {P99, PER_SECOND, MEMORY} <= read_version(workspace.store, made.model, 2).metrics.keys()
-    assert used.options["base"]["version"] == 1
-    assert "model.safetensors" in used.folders["candidate"]
-    assert {"model.safetensors", "golden.safetensors", "model.sig"} <= set(used.folders["base"])
-    assert used.folders["base-code"] == used.folders["candidate-code"] == ["model.py"]
-    assert used.folders["packages"] == ["gangline"]
+    [(_, candidate, own_code), (number, base, code)] = used.served
+    assert (number, code) == (1, own_code)
+    assert "model.safetensors" in candidate
+    assert {"model.safetensors", "golden.safetensors", "model.sig"} <= base
 
 
-def test_a_refused_candidate_becomes_no_version(workspace, tmp_path, sandbox):
-    sandbox(measured(seconds=0.013))
+def test_a_refused_candidate_becomes_no_version(workspace, tmp_path, servers):
+    servers(measured(seconds=0.013))
     smoke, record = smoke_of(workspace, tmp_path, serve=ServeGate(worse_percent=15))
     before = set(workspace.files.rglob("*.safetensors"))
     with pytest.raises(GateError, match="30 % longer than the base's"):
@@ -120,8 +137,8 @@ def test_a_refused_candidate_becomes_no_version(workspace, tmp_path, sandbox):
 
 
 @pytest.mark.parametrize("require_base", [False, True])
-def test_without_a_base_the_answer_is_unknown(workspace, tmp_path, sandbox, require_base):
-    used = sandbox(measured(base=None, no_base="no ancestor has passed"))
+def test_without_a_base_the_answer_is_unknown(workspace, tmp_path, servers, require_base):
+    used = servers(measured(base=None))
     smoke, record = smoke_of(
         workspace, tmp_path, serve=ServeGate(worse_percent=15), based=False, require_base=require_base
     )
@@ -131,31 +148,32 @@ def test_without_a_base_the_answer_is_unknown(workspace, tmp_path, sandbox, requ
     else:
         publish(workspace, record, smoke)
     assert smoke.gate.verdict == "unknown"
-    assert "base" not in used.options
+    assert "no ancestor has passed" in smoke.gate.reason
+    assert len(used.served) == 1
 
 
-def test_a_base_that_was_changed_is_never_started(workspace, tmp_path, sandbox):
+def test_a_base_that_was_changed_is_never_started(workspace, tmp_path, servers):
     weights = next(each for each in workspace.files.rglob("model.safetensors") if "/model/" in str(each))
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(data)
-    used = sandbox(measured(base=None))
-    smoke, record = smoke_of(workspace, tmp_path)
+    used = servers(measured(base=None))
+    smoke, record = smoke_of(workspace, tmp_path, serve=ServeGate(worse_percent=15))
     publish(workspace, record, smoke)
-    assert "base" not in used.options
-    assert "bytegpt 1 is not served: files" in used.options["no_base"]
+    assert len(used.served) == 1
+    assert "bytegpt 1 is not served: files" in smoke.gate.reason
 
 
-def test_a_candidate_that_does_not_start_fails_by_its_code(workspace, tmp_path, sandbox):
-    sandbox({}, exit_code=30)
+def test_a_candidate_that_does_not_start_fails_by_its_code(workspace, tmp_path, servers):
+    servers({}, TrainingError("no memory"))
     smoke, record = smoke_of(workspace, tmp_path)
     with pytest.raises(TrainingError, match="does not start as a server: no memory"):
         publish(workspace, record, smoke)
     assert version_numbers(workspace.store, "bytegpt") == (1,)
 
 
-def test_a_golden_answer_that_the_server_refuses_is_the_gates_no(workspace, tmp_path, sandbox):
-    sandbox({}, exit_code=50)
+def test_a_golden_answer_that_the_server_refuses_is_the_gates_no(workspace, tmp_path, servers):
+    servers({}, IntegrityError("no memory"))
     smoke, record = smoke_of(workspace, tmp_path)
     with pytest.raises(GateError, match="no memory"):
         publish(workspace, record, smoke)

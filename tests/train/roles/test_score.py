@@ -1,17 +1,14 @@
 """Role score: every row in order, the same bytes whatever was scored before, columns that are the model's."""
 
-import json
-
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.infer.model_folder import TASK, write_model
 
 from gangline.data.arrow_shards import ArrowRows, check_shard
 from gangline.data.output_shards import ROW
 from gangline.errors import ConfigError, TrainingError
 from gangline.train.model.published import PublishedModel, TensorSpec
-from gangline.train.roles.score import check_columns, main, score_shard
+from gangline.train.roles.score import check_columns, score_shard
 
 
 def doubling(batch):
@@ -81,21 +78,3 @@ def test_an_output_that_is_not_there_and_columns_that_are_missing(tmp_path):
         check_columns(model(), ["text"])
     with pytest.raises(ConfigError, match="publish it again"):
         check_columns(PublishedModel(inputs={}, outputs={}, predict=doubling), ["x"])
-
-
-def test_process_answers_orders(tmp_path, monkeypatch, capfd):
-    folder = write_model(tmp_path / "model")
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "line_task.py").write_text(f"FACTOR = 1.0\n{TASK}")
-    values = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(12, np.float32)), 4)
-    table = pa.RecordBatch.from_arrays([values], ["x"])
-    with pa.ipc.new_file(str(tmp_path / "in.arrow"), table.schema) as writer:
-        writer.write_batch(table)
-    order = json.dumps({"shard": str(tmp_path / "in.arrow"), "into": str(tmp_path / "out.arrow")})
-    monkeypatch.setattr("sys.stdin", iter([order]))
-    arguments = [str(folder), "--code", str(tmp_path / "code"), "--batch", "2"]
-    assert main([*arguments, "--columns", "x"]) == 0
-    with ArrowRows(tmp_path / "out.arrow") as rows:
-        assert [rows[index]["output"].tolist() for index in range(3)] == [[4.0]] * 3
-    assert '{"rows": 3}' in capfd.readouterr().out
-    assert main([*arguments, "--columns", "text"]) == 10

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from gangline.errors import ConfigError, IntegrityError, TrainingError
 from gangline.train.model import published
-from gangline.train.model.golden import parse_golden
+from gangline.train.model.golden import GOLDEN, parse_golden
 from gangline.train.roles import smoke_test
 
 TASK = """
@@ -72,6 +72,55 @@ def test_a_task_that_publishes_under_other_names_gets_its_own_back(folder):
     assert answer == {"parameters": 5, "samples": 2, "loss": 2.0}
     assert golden.inputs["x"].tolist() == [[1.0] * 4] * 2
     assert golden.outputs["output"].tolist() == [[4.0]] * 2
+
+
+HANDLER = """
+import numpy as np
+
+class Rounded:
+    inputs = {"x": ("float32", (-1, 4))}
+    outputs = {"sum": ("int64", (-1,))}
+    def load(self, folder):
+        assert (folder / "model.safetensors").is_file()
+    def predict(self, batch):
+        return {"sum": batch["x"].sum(axis=1).astype("int64") + 10}
+
+class Pixels(Rounded):
+    inputs = {"pixels": ("uint8", (-1, 3, -1))}
+    def predict(self, batch):
+        return {"sum": batch["pixels"].sum(axis=(1, 2)).astype("int64")}
+
+class Listed(Rounded):
+    def predict(self, batch):
+        return [1, 2]
+"""
+
+
+def with_handler(folder, name):
+    (folder.parent / "code" / "line_handler.py").write_text(HANDLER)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"infer": {"handler": f"line_handler:{name}"}}))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "sums"), [("Rounded", (2, 4), [14, 14]), ("Pixels", (2, 3, 1), [0, 0])], ids=["holdout", "zeros"]
+)
+def test_the_golden_answer_is_that_of_the_handler_which_serves(folder, monkeypatch, name, shape, sums):
+    monkeypatch.delitem(sys.modules, "line_handler", raising=False)
+    with_handler(folder, name)
+    data = b64decode(ask(folder)["golden"])
+    golden = parse_golden(data)
+    assert [each.shape for each in golden.inputs.values()] == [shape]
+    assert {name: each.tolist() for name, each in golden.outputs.items()} == {"sum": sums}
+    (folder / GOLDEN).write_bytes(data)
+    assert published.check_golden(published.open_published(folder, folder.parent / "code")).startswith("the same")
+
+
+def test_a_handler_that_answers_no_arrays_is_refused_before_it_is_published(folder, monkeypatch):
+    monkeypatch.delitem(sys.modules, "line_handler", raising=False)
+    with_handler(folder, "Listed")
+    with pytest.raises(TrainingError, match="wanted a dict of arrays from predict"):
+        ask(folder)
 
 
 @pytest.mark.parametrize("answer", [["linear.weight"], {"linear.weight": 3}])

@@ -4,7 +4,6 @@ import signal
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +11,8 @@ import typer
 from gangline.cli.options import HERE, RepoOption, SiteOption
 from gangline.cli.terminal import say, spinner
 from gangline.cli.workspace import Workspace, open_workspace
-from gangline.errors import CancelledError, ConfigError, GanglineError, TrainingError
+from gangline.errors import GanglineError, TrainingError
+from gangline.infer.caller import request_body
 from gangline.line.gangs.infer_server import READY_SECONDS, InferServer, ServedFolder, infer_python, started_server
 from gangline.line.results.served_version import (
     NamedVersion,
@@ -23,7 +23,8 @@ from gangline.line.results.served_version import (
 )
 from gangline.registry.versions import Version
 from gangline.spec.config.secrets import resolve_secret
-from gangline.train.model.published import PROGRAM_FORMAT, read_config, without_handler
+from gangline.train.model.golden import read_golden
+from gangline.train.model.published import read_config, require_handler
 
 FOLLOW_SECONDS = 10.0
 """How often the alias is looked at."""
@@ -43,7 +44,7 @@ def command(
     workspace = open_workspace(repo, site)
     infer_python(workspace.site, workspace.environ)
     named = find_version(target, workspace.store)
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="gangline-infer-") as place:
         with spinner("verifying"):
             served = _fetch(named, Path(place), workspace)
@@ -60,10 +61,10 @@ def command(
                 ready = server.report(READY_SECONDS)
             if ready is None:
                 raise TrainingError(f"the server was not ready within {READY_SECONDS:.0f} s")
-            _say_ready(named.version, ready)
+            _say_ready(named.version, ready, _request_file(served.folder, Path(place)))
             try:
                 _follow(target, named, server, workspace)
-            except (KeyboardInterrupt, CancelledError):
+            except KeyboardInterrupt:
                 with suppress(KeyboardInterrupt):
                     say("drain   no new requests; what waits is answered")
                     server.drain()
@@ -75,9 +76,7 @@ def _fetch(named: NamedVersion, place: Path, workspace: Workspace) -> ServedFold
     folder = place / f"{version.model}-{version.version}"
     checks = fetch_verified(named, folder, store=workspace.store, site=workspace.site, environ=workspace.environ)
     require_verified(f"{version.model} {version.version}", checks)
-    config = read_config(folder)
-    if config.get("format") == PROGRAM_FORMAT and not (config.get("infer") or {}).get("handler"):
-        raise ConfigError(without_handler(folder))
+    require_handler(folder, read_config(folder))
     code = code_layer(folder, workspace.store)
     return ServedFolder(folder=folder, code=code, name=version.model, version=version.version)
 
@@ -100,8 +99,6 @@ def _follow(target: str, named: NamedVersion, server: InferServer, workspace: Wo
             with tempfile.TemporaryDirectory(prefix="gangline-infer-") as place:
                 server.swap(_fetch(found, Path(place), workspace))
             named = found
-        except CancelledError:
-            raise
         except GanglineError as error:
             say(f"keep    {named.version.model} {named.version.version} answers on: {error}")
 
@@ -113,12 +110,24 @@ def _say_verified(version: Version) -> None:
     )
 
 
-def _say_ready(version: Version, ready: dict[str, Any]) -> None:
+def _request_file(folder: Path, place: Path) -> Path | None:
+    """A request that the model answers, the first of its golden samples, written while it serves; None: it has none."""
+    golden = read_golden(folder)
+    if golden is None:
+        return None
+    file = place / "request.json"
+    file.write_bytes(request_body({name: each[:1] for name, each in golden.inputs.items()}))
+    return file
+
+
+def _say_ready(version: Version, ready: dict[str, Any], request: Path | None) -> None:
     say(
         f"ready   {ready['ready']}/v2/models/{version.model}/infer · version {ready['version']} · batches of up to"
         f" {ready['batch']}, {ready['queue']} may wait"
     )
     say(f"        golden sample: {ready['golden']}")
+    if request is not None:
+        say(f"try     curl -d @{request} {ready['ready']}/v2/models/{version.model}/infer")
 
 
 def _say_swap(report: dict[str, Any]) -> None:
@@ -126,8 +135,3 @@ def _say_swap(report: dict[str, Any]) -> None:
         say(f"swap    version {report['swapped']} answers · golden sample: {report['golden']}")
     elif "refused" in report:
         say(f"keep    version {report['refused']} was not loaded: {report['error']}")
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    del number, frame
-    raise CancelledError("stopped")

@@ -1,33 +1,35 @@
 """`gangline score`: a published model answers a data set, whose outputs become another one."""
 
 import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
-from gangline.cli.data_workspace import (
-    data_name,
-    resolved,
-    say_made,
-    site_sources,
-    trusted_keys_of,
-    who,
-)
-from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.data_workspace import data_name, resolved, say_made, trusted_keys_of, who
+from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption, TargetOption
 from gangline.cli.terminal import say, spinner
 from gangline.cli.view.data_view import DataProgress
 from gangline.cli.workspace import Workspace, open_workspace
-from gangline.errors import ConfigError
-from gangline.line.gangs.podsets import commits_python
-from gangline.line.gangs.score_workers import ScoreJob
+from gangline.data.versions import LATEST, set_alias, write_dataset
+from gangline.errors import ConfigError, IntegrityError, UsageError
+from gangline.line.gangs.score_gang import GangPlace, ScoreJob, run_score_gang
 from gangline.line.record.store import read_record
-from gangline.line.results.served_version import code_layer, fetch_verified, find_version, require_verified
-from gangline.line.run.score import ScorePlace, Scoring, score
+from gangline.line.request.targets import with_target
+from gangline.line.results.served_version import fetch_verified, find_version, require_verified
+from gangline.line.run.score import RunRanks, ScorePlace, Scoring, score
 from gangline.registry.versions import Version
 from gangline.signing.keys import signing_key
 from gangline.spec.dataset import Dataset
-from gangline.train.model.published import PROGRAM_FORMAT, read_config, without_handler
+from gangline.spec.gang.score_order import ScoreOrder
+from gangline.spec.identity import score_id
+from gangline.spec.plan import Device, Plan
+from gangline.spec.record import Record
+from gangline.storage.objects.blobs import get_blob
+from gangline.train.model.published import read_config, require_handler
 
 ROWS = 32
 """Rows of one forward pass, where `infer.batch` of the version is smaller."""
@@ -41,67 +43,96 @@ def command(
     outputs: Annotated[
         list[str] | None, typer.Option("--output", metavar="NAME", help="Output to keep; all without it.")
     ] = None,
-    processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Shards that are scored at once.")] = 1,
+    ranks: Annotated[int, typer.Option("--ranks", min=1, help="Ranks of the gang; each scores whole shards.")] = 1,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Servers or pods that share the ranks evenly.")] = 1,
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu or cuda.", show_default="that of the version's training")
+    ] = None,
     rows: Annotated[
         int | None, typer.Option("--rows", min=1, help="Rows of one forward pass.", show_default="infer.batch, or 32")
     ] = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
+    target: TargetOption = None,
     json: JsonOption = False,
 ) -> None:
     """Let a version answer every row of a data set; called again after a kill, continue where it stopped."""
+    if ranks % nodes:
+        raise UsageError(f"--nodes: wanted a divisor of {ranks} ranks, found {nodes}")
+    if device not in (None, *get_args(Device)):
+        raise UsageError(f"--device: wanted {' or '.join(get_args(Device))}, found {device}")
     workspace = open_workspace(repo, site)
+    workspace = replace(workspace, site=with_target(workspace.site, target))
     named, found, name = find_version(model, workspace.store), resolved(workspace, dataset), data_name(to)
     if name == found.name:
         raise ConfigError(f"--to: wanted another data set than {found.name}, whose rows are scored")
-    version = named.version
     with tempfile.TemporaryDirectory(prefix="gangline-score-") as place:
         folder = Path(place, "model")
         with spinner("verifying"):
             checks = fetch_verified(
                 named, folder, store=workspace.store, site=workspace.site, environ=workspace.environ
             )
-        require_verified(f"{version.model} {version.version}", checks)
-        scoring = _scoring(workspace, version, folder, found, outputs=tuple(outputs or ()), rows=rows)
+        require_verified(f"{named.version.model} {named.version.version}", checks)
+        config = read_config(folder)
+        require_handler(folder, config)
+        order = ScoreOrder(
+            columns=tuple(column for column, _ in found.schema), outputs=tuple(sorted(outputs or ())), shards=(),
+            batch=rows or max(ROWS, int((config.get("infer") or {}).get("batch") or 1)),
+        )  # fmt: skip
+        record, identity = _record(workspace, named.version), _identity(named.version, config, order)
+        job = ScoreJob(
+            name=score_id(record.run.project, record.commit, [found.digest, *identity]), record=record, folder=folder,
+            config=config, order=order, ranks=ranks, nodes=nodes,
+            device=cast(Device, device or _device_of(record, workspace)),
+        )  # fmt: skip
+        scoring = Scoring(
+            dataset=found, model=f"{named.version.model} {named.version.version}", identity=identity, prefix=job.prefix
+        )
         with DataProgress("score", json) as progress:
-            made = score(scoring, _place(workspace), name, processes=processes, notify=progress.scored)
+            ranks_of = _ranks(workspace, job, found)
+            made = score(scoring, _place(workspace), name, run=ranks_of, notify=progress.scored)
     _write(workspace, made)
     say_made(made, json=json)
     if not json:
         say(f"from {made.origin.model} and {made.origin.dataset}")
 
 
-def _scoring(
-    workspace: Workspace, version: Version, folder: Path, dataset: Dataset, *, outputs: tuple[str, ...],
-    rows: int | None,
-) -> Scoring:  # fmt: skip
-    config = read_config(folder)
-    infer = config.get("infer") or {}
-    if config.get("format") == PROGRAM_FORMAT and not infer.get("handler"):
-        raise ConfigError(without_handler(folder))
-    record = read_record(workspace.store, version.record)
-    batch = rows or max(ROWS, int(infer.get("batch") or 1))
-    job = ScoreJob(
-        folder=folder, code=code_layer(folder, workspace.store),
-        python=None if record is None else commits_python(record),
-        columns=tuple(column for column, _ in dataset.schema), batch=batch, outputs=tuple(sorted(outputs)), env={},
-    )  # fmt: skip
-    identity = (version.weights, str(config.get("code")), str(infer.get("handler") or ""), str(batch), *job.outputs)
-    return Scoring(dataset=dataset, model=f"{version.model} {version.version}", identity=identity, job=job)
-
-
-def _place(workspace: Workspace) -> ScorePlace:
-    return ScorePlace(
-        store=workspace.store, repo=workspace.repo, site=workspace.site, environ=workspace.environ,
-        key=signing_key(workspace.site, workspace.environ), trusted=trusted_keys_of(workspace),
-        source_of=site_sources(workspace),
-    )  # fmt: skip
-
-
 def _write(workspace: Workspace, made: Dataset) -> None:
     """Sign and write the document, the last of a version, and let `latest` name it."""
-    from gangline.data.versions import LATEST, set_alias, write_dataset
-
     key, trusted = signing_key(workspace.site, workspace.environ), trusted_keys_of(workspace)
     write_dataset(workspace.store, made, key, trusted)
     set_alias(workspace.store, made, LATEST, key, trusted, who=who())
+
+
+def _device_of(record: Record, workspace: Workspace) -> str:
+    return "cpu" if record.plan is None else Plan.from_json(get_blob(workspace.store, record.plan.key)).device
+
+
+def _record(workspace: Workspace, version: Version) -> Record:
+    found = read_record(workspace.store, version.record)
+    if found is None:
+        raise IntegrityError(f"{version.model} {version.version}: wanted its record {version.record}, found none")
+    return found
+
+
+def _identity(version: Version, config: dict[str, Any], order: ScoreOrder) -> tuple[str, ...]:
+    """What the bytes of an output depend on, except for its shard."""
+    handler = str((config.get("infer") or {}).get("handler") or "")
+    return (version.weights, str(config.get("code")), handler, str(order.batch), *order.outputs)
+
+
+def _place(workspace: Workspace) -> ScorePlace:
+    key = signing_key(workspace.site, workspace.environ)
+    return ScorePlace(store=workspace.store, key=key, trusted=trusted_keys_of(workspace))
+
+
+def _ranks(workspace: Workspace, job: ScoreJob, dataset: Dataset) -> RunRanks:
+    place = GangPlace(
+        store=workspace.store, repo=workspace.repo, site=workspace.site, environ=workspace.environ,
+        say=partial(say, err=True),
+    )  # fmt: skip
+
+    def run(shards: Sequence[tuple[str, str]], tell: Callable[[str], object]) -> None:
+        run_score_gang(replace(job, order=replace(job.order, shards=tuple(shards))), dataset, place, tell)
+
+    return run

@@ -8,6 +8,7 @@ from gangline.report.text import clean, quantity
 from gangline.sanitize import sanitized
 from gangline.spec.identity import ROLES
 from gangline.spec.record import STAGES, Record, StageInfo
+from gangline.spec.run_flags import stage
 from gangline.units import format_seconds
 
 NAME_WIDTH = 10
@@ -62,6 +63,13 @@ def _unreported_gates(record: Record) -> bool:
     return any(name not in record.metrics for name in named)
 
 
+def _serving(record: Record) -> list[str]:
+    """The command that lets the published model answer, for a task or a handler."""
+    model, values = stage(record, "publish").outputs.get("model"), record.inputs.values
+    answers = model is not None and (values.get("project.task") or values.get("infer.handler"))
+    return [f"gangline infer {model}"] if answers else []
+
+
 def next_steps(record: Record) -> list[str]:
     """Next commands for the user, by the class of the run's error."""
     run = record.run.id
@@ -69,7 +77,7 @@ def next_steps(record: Record) -> list[str]:
         return [f"gangline follow {run}", "gangline run resumes it"]
     if record.run.verdict == "passed":
         drills = [] if reported_no_steps(record) else ["gangline drill kill-rank"]
-        return ["gangline report --open", *drills]
+        return ["gangline report --open", *_serving(record), *drills]
     report = f"gangline report {run} --open"
     if _unreported_gates(record):
         return ["report that metric, or name another in gate.quality", "gangline run for a new commit"]

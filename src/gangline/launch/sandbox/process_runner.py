@@ -104,6 +104,11 @@ class RunningModule:
         give(self.work / name, self.sandbox.engine.uid)
         return f"../{name}"
 
+    def pids(self) -> set[int]:
+        """Its processes, and those that they started; without a pid namespace also orphans that still name it."""
+        orphans = () if self.sandbox.engine.hides else procfs.with_variable(_MARK, str(self.work))
+        return {*procfs.descendants(self.process.pid), *orphans}
+
     def log_tail(self, lines: int = 3) -> str:
         """Last lines of its stderr."""
         with self.log.open("rb") as file:

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Any
+from urllib.parse import urlsplit
 
 import gangline
 from gangline.errors import NotInstalledError, TrainingError, error_for
@@ -26,6 +27,7 @@ from gangline.spec.config.site import Site
 from gangline.storage.objects.code_layer import unpack
 
 READY_SECONDS = 300.0
+_MOST_REPORTS, _MOST_LINE = 64, 64 << 10
 DRAIN_SECONDS = 35.0
 """Longer than the server itself takes for its last answers."""
 HOW_TO_INSTALL = (
@@ -51,7 +53,7 @@ class InferServer:
 
     def __init__(self, running: RunningModule) -> None:
         self._running, self._number = running, 0
-        self.reports: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.reports: queue.Queue[dict[str, Any] | None] = queue.Queue(_MOST_REPORTS)
         """What it said; None: it ended."""
         threading.Thread(target=self._read, daemon=True, name="reports").start()
 
@@ -59,6 +61,14 @@ class InferServer:
     def pid(self) -> int:
         """Process that was started; inside a sandbox the server is its child."""
         return self._running.process.pid
+
+    def pids(self) -> set[int]:
+        """Every process of it, also what its code forked."""
+        return self._running.pids()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._running.process.kill()
 
     def report(self, seconds: float) -> dict[str, Any] | None:
         """The next report; None: there was none within this time.
@@ -103,13 +113,22 @@ class InferServer:
             return None
 
     def _read(self) -> None:
-        assert self._running.process.stdout is not None
-        for line in self._running.process.stdout:
+        stdout = self._running.process.stdout
+        assert stdout is not None
+        for line in iter(lambda: stdout.readline(_MOST_LINE), ""):
             try:
                 self.reports.put(dict(json.loads(line)))
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, RecursionError):
                 continue
         self.reports.put(None)
+
+
+def port_of(ready: Mapping[str, Any]) -> int:
+    """Port of a report that a server is ready; where it listens is not for it to say."""
+    try:
+        return int(urlsplit(str(ready["ready"])).port or 0)
+    except (KeyError, ValueError) as error:
+        raise TrainingError(f"wanted the address of a server that is ready, found {str(ready)[:120]}") from error
 
 
 @contextmanager

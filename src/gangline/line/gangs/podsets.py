@@ -125,7 +125,7 @@ def make_podset(
         ),
     )
     if record.run.launcher.has_pods:
-        return _on_cluster(podset, site)
+        return on_cluster(podset, site)
     return replace(podset, python=commits_python(record))
 
 
@@ -225,7 +225,7 @@ def threads_of(record: Record, line: Line, site: Site, store: ObjectStore) -> di
     return dict.fromkeys(THREADS, str(max(1, each)))
 
 
-def _on_cluster(podset: PodSet, site: Site) -> PodSet:
+def on_cluster(podset: PodSet, site: Site) -> PodSet:
     """`podset` with what only pods need: image, command, resources, and the store's address for pods."""
     if podset.image is None:
         raise ConfigError(

@@ -10,7 +10,7 @@ from typing import Any
 from gangline.errors import ConfigError, IntegrityError
 from gangline.line.gangs.launchers import open_cluster
 from gangline.line.results.served_version import find_version, require_verified
-from gangline.registry.model_files import CONFIG, ModelFile
+from gangline.registry.model_files import CONFIG
 from gangline.registry.versions import Version
 from gangline.signing.keys import trusted_keys
 from gangline.spec.config.site import Site
@@ -71,7 +71,9 @@ def emit_inference_service(
 
 def _config(version: Version, store: ObjectStore) -> dict[str, Any]:
     """`config.json` of the version; its signature is checked in the pod, its digest here."""
-    file = _file(version, CONFIG)
+    file = next((each for each in version.files if each.path == CONFIG), None)
+    if file is None:
+        raise IntegrityError(f"{version.key} lists no {CONFIG}; publish it again")
     blob = get_bounded(store, file.key, most_bytes=_MOST_CONFIG_BYTES)
     if blob is None or sha256(blob.data).hexdigest() != file.sha256:
         raise IntegrityError(f"{file.key} is not the file that {version.key} lists")
@@ -79,13 +81,6 @@ def _config(version: Version, store: ObjectStore) -> dict[str, Any]:
     if not isinstance(plain, dict):
         raise IntegrityError(f"{file.key}: wanted a JSON object")
     return plain
-
-
-def _file(version: Version, path: str) -> ModelFile:
-    found = next((file for file in version.files if file.path == path), None)
-    if found is None:
-        raise IntegrityError(f"{version.key} lists no {path}; publish it again")
-    return found
 
 
 def _hugging_face(version: Version, config: Mapping[str, Any]) -> str | None:

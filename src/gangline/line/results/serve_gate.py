@@ -41,7 +41,9 @@ def judge_serve(table: ServeGate | None, answer: Mapping[str, Any], metrics: Map
     own = answer["candidate"]
     if own["failed"]:
         asked = len(_all(own["turns"]))
-        return Gate(name=SERVE, verdict="no", reason=f"{own['failed']} of {asked} requests were not answered")
+        return Gate(
+            name=SERVE, verdict="no", reason=f"{own['failed']} of {asked} requests were answered otherwise, or not"
+        )
     found = list(_verdicts(table or ServeGate(), answer, metrics))
     verdicts = {verdict for verdict, _ in found}
     verdict: Answer = "no" if "no" in verdicts else "unknown" if "unknown" in verdicts else "yes"

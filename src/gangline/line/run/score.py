@@ -1,35 +1,29 @@
-"""`gangline score`: a verified version answers a data set; each shard once, the document last.
+"""`gangline score`: ranks of a verified version answer a data set; each shard once, the document last.
 
 An output is named by what it depends on: input shard, weights, code, handler, outputs, rows of a forward pass. A signed
 pointer to it is put if absent, so a call that was killed anywhere is repeated, redoes only what is missing, and gives
 the same bytes. Who may write the store but has no key of the site cannot make an output.
 """
 
-import threading
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
 
 from gangline.data.added import check_apart
-from gangline.data.shard_reads import BlockSource, shard_blocks
 from gangline.data.versions import Trusted
-from gangline.errors import IntegrityError, TrainingError
-from gangline.line.gangs.score_workers import ScoreJob, ScoreWorker, started_worker
+from gangline.errors import GanglineError, IntegrityError, TrainingError
 from gangline.signing.keys import SigningKey
 from gangline.spec.codec import Document, digest
-from gangline.spec.config.site import Site
 from gangline.spec.dataset import Dataset, DatasetOrigin, DatasetShard
+from gangline.spec.gang.score_order import ScoreOrder
 from gangline.storage.objects.blobs import PREFIX, put_blob
-from gangline.storage.objects.protocol import ObjectStore, get_bounded
+from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
 
 SCORES = "scores/"
 """First segment of the keys of pointers."""
 _PURPOSE = b"gangline score 1\n"
-_MOST_BYTES = 64 << 10
+_MOST_BYTES, _MOST_OUTPUT_BYTES = 64 << 10, 4 << 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,9 +47,10 @@ class Scoring:
     dataset: Dataset
     model: str
     """`NAME VERSION`, for the origin."""
+    prefix: str
+    """Prefix of the gang, below which its outputs lie."""
     identity: tuple[str, ...]
     """Digests and options that the bytes of an output depend on, except for its shard."""
-    job: ScoreJob
 
     def id_of(self, shard: DatasetShard) -> str:
         """Name of the output of a shard."""
@@ -64,19 +59,20 @@ class Scoring:
 
 @dataclass(frozen=True, kw_only=True)
 class ScorePlace:
-    """Where it happens."""
+    """Where outputs are kept, and whose key signs for them."""
 
     store: ObjectStore
-    repo: Path
-    site: Site
-    environ: Mapping[str, str]
     key: SigningKey
     trusted: Trusted
-    source_of: Callable[[str], BlockSource]
+
+
+Notify = Callable[[str], object]
+RunRanks = Callable[[Sequence[tuple[str, str]], Notify], object]
+"""Has (digest, name of its output) of shards scored, and tells the names that are done."""
 
 
 def score(
-    scoring: Scoring, place: ScorePlace, name: str, *, processes: int, notify: Callable[[int, int], object]
+    scoring: Scoring, place: ScorePlace, name: str, *, run: RunRanks, notify: Callable[[int, int], object]
 ) -> Dataset:
     """The document of the outputs, whose shards are all stored; the caller signs and writes it.
 
@@ -84,54 +80,59 @@ def score(
         scoring: What is scored.
         place: Where.
         name: Of the data set that is made.
-        processes: That score at once.
+        run: Starts ranks, and follows them to their end.
         notify: Called with the shards that are done, and all.
 
     Raises:
-        GanglineError: Of the first process that failed; what was scored stays.
+        GanglineError: Of the rank that failed first; what was scored stays.
     """
-    shards = scoring.dataset.shards
-    done = {each.sha256: found for each in shards if (found := _find(place, scoring.id_of(each))) is not None}
-    waiting: SimpleQueue[DatasetShard] = SimpleQueue()
-    missing = {each.sha256: each for each in shards if each.sha256 not in done}
-    for each in missing.values():
-        waiting.put(each)
+    shards = {scoring.id_of(each): each for each in scoring.dataset.shards}
+    done = {each: found for each in shards if (found := _find(place, each)) is not None}
+    made = set(done)
+
+    def tell(output: str) -> None:
+        made.add(output)
+        notify(len(made & shards.keys()), len(shards))
+
     notify(len(done), len(shards))
-    failed = threading.Event()
-
-    def work() -> None:
-        try:
-            with started_worker(scoring.job, place.repo, site=place.site, environ=place.environ) as worker:
-                for shard in _until_empty(waiting, failed):
-                    done[shard.sha256] = _score_one(scoring, place, worker, shard)
-                    notify(len(done), len(shards))
-        except BaseException:
-            failed.set()
-            raise
-
-    with ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(max(1, min(processes, len(missing)))))
-        started = [pool.submit(work) for _ in range(min(processes, len(missing)))]
-    for worker in started:
-        worker.result()
-    return _document(scoring, name, done)
+    missing = [each for each in shards if each not in done]
+    if missing:
+        run([(shards[each].sha256, each) for each in missing], tell)
+        done |= {each: _taken(place, scoring.prefix, each, shards[each]) for each in missing}
+    for entry in list_all(place.store, f"{scoring.prefix}/"):  # what was taken, by this call or one that was killed
+        place.store.delete(entry.key)
+    return _document(scoring, name, [(each, done[scoring.id_of(each)]) for each in scoring.dataset.shards])
 
 
-def _score_one(scoring: Scoring, place: ScorePlace, worker: ScoreWorker, shard: DatasetShard) -> ScoredShard:
-    """Score a shard, check what the process wrote, store it, and point at it."""
-    with worker.scored(partial(shard_blocks, place.store, shard, place.source_of), shard.sha256) as path:
-        columns, rows = check_apart(path, f"outputs of {shard.path}")
+def _taken(place: ScorePlace, prefix: str, name: str, shard: DatasetShard) -> ScoredShard:
+    """Check an output that a rank wrote, keep it as a blob, and point at it."""
+    blob = get_bounded(place.store, key := ScoreOrder.output_key(prefix, name), most_bytes=_MOST_OUTPUT_BYTES)
+    if blob is None:
+        if (found := _find(place, name)) is None:  # else another driver was faster
+            raise TrainingError(f"outputs of {shard.path}: its rank ended well, and left none at {key}")
+        return found
+    try:
+        columns, rows = _checked(blob.data, f"outputs of {shard.path}")
         if rows != shard.rows:
             raise TrainingError(f"outputs of {shard.path}: wanted {shard.rows} rows, found {rows}")
-        data = path.read_bytes()
+    except GanglineError:
+        place.store.delete(key)  # else ranks would not make it again
+        raise
     draft = ScoredShard(
-        id=scoring.id_of(shard), sha256=put_blob(place.store, data).removeprefix(PREFIX), size_bytes=len(data),
-        rows=rows, columns=columns, key_id=place.key.key_id,
+        id=name, sha256=put_blob(place.store, blob.data).removeprefix(PREFIX), size_bytes=len(blob.data), rows=rows,
+        columns=columns, key_id=place.key.key_id,
     )  # fmt: skip
     made = replace(draft, signature=place.key.sign(_PURPOSE + draft.to_json()))
-    if place.store.put_if_absent(_key(made.id), made.to_json()) is None:
-        return _find(place, made.id) or made
+    if place.store.put_if_absent(_key(name), made.to_json()) is None:
+        return _find(place, name) or made
     return made
+
+
+def _checked(data: bytes, what: str) -> tuple[tuple[tuple[str, str], ...], int]:
+    with tempfile.TemporaryDirectory(prefix="gangline-score-") as folder:
+        path = Path(folder, "outputs.arrow")
+        path.write_bytes(data)
+        return check_apart(path, what)
 
 
 def _find(place: ScorePlace, name: str) -> ScoredShard | None:
@@ -147,16 +148,14 @@ def _find(place: ScorePlace, name: str) -> ScoredShard | None:
     return found if found.id == name else None
 
 
-def _document(scoring: Scoring, name: str, done: Mapping[str, ScoredShard]) -> Dataset:
-    shards, columns = [], set[tuple[tuple[str, str], ...]]()
-    for shard in scoring.dataset.shards:
-        found = done[shard.sha256]
-        columns.add(found.columns)
-        shards.append(
-            DatasetShard(
-                path=shard.path, sha256=found.sha256, size_bytes=found.size_bytes, rows=found.rows, split=shard.split
-            )
-        )  # fmt: skip
+def _document(scoring: Scoring, name: str, done: Sequence[tuple[DatasetShard, ScoredShard]]) -> Dataset:
+    columns = {found.columns for _, found in done}
+    shards = [
+        DatasetShard(
+            path=shard.path, sha256=found.sha256, size_bytes=found.size_bytes, rows=found.rows, split=shard.split
+        )
+        for shard, found in done
+    ]  # fmt: skip
     if len(columns) != 1:
         raise TrainingError(f"wanted the same outputs for every shard, found {len(columns)} kinds: {sorted(columns)}")
     data = f"{scoring.dataset.name}@{scoring.dataset.version}"
@@ -164,14 +163,6 @@ def _document(scoring: Scoring, name: str, done: Mapping[str, ScoredShard]) -> D
         name=name, num_samples=sum(each.rows for each in shards), schema=columns.pop(), shards=tuple(shards),
         origin=DatasetOrigin(model=scoring.model, dataset=data),
     )  # fmt: skip
-
-
-def _until_empty(waiting: "SimpleQueue[DatasetShard]", failed: threading.Event) -> Iterable[DatasetShard]:
-    while not failed.is_set():
-        try:
-            yield waiting.get_nowait()
-        except Empty:
-            return
 
 
 def _key(name: str) -> str:

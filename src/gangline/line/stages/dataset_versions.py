@@ -1,9 +1,9 @@
 """Data sets that a line names, resolved to the versions of now: signed by a trusted key, and open to this commit."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gangline.data.versions import Trusted, parse_reference, resolve_dataset
+from gangline.data.versions import Trusted, dataset_use, parse_reference, resolve_dataset
 from gangline.spec.codec import digest
 from gangline.spec.config.data_keys import SCHEME, DataAccess
 from gangline.spec.config.line import DataTable
@@ -47,7 +47,9 @@ def dataset_source(
         allowed.access.demand_dataset(place, parse_reference(reference, place)[0])
         found = resolve_dataset(store, reference, trusted, place=place)
         _demand_readable(place, found, allowed)
-        uses.append(_use(found, weight if weight is not None else float(_train_rows(found)) if len(named) > 1 else 1.0))
+        use = dataset_use(found)
+        share = float(use.num_samples) if len(named) > 1 else 1.0
+        uses.append(replace(use, weight=share if weight is None else weight))
     placed = tuple(sorted(tracked, key=lambda file: file.path))
     named_files = [(f"code/{each.path}", each.key, each.size_bytes) for each in placed]
     total = digest([*((use.name, use.digest, use.weight) for use in uses), *named_files])
@@ -67,17 +69,6 @@ def versions_text(uses: "list[DatasetUse] | tuple[DatasetUse, ...]") -> str:
     return "; ".join(
         f"{each.name}@{each.version}, {each.num_samples:,} samples, {format_bytes(each.size_bytes)}" for each in uses
     )
-
-
-def _train_rows(dataset: Dataset) -> int:
-    return sum(shard.rows for shard in dataset.shards if shard.split == "train")
-
-
-def _use(dataset: Dataset, weight: float) -> DatasetUse:
-    return DatasetUse(
-        name=dataset.name, version=dataset.version, digest=dataset.digest, num_samples=_train_rows(dataset),
-        size_bytes=sum(shard.size_bytes for shard in dataset.shards), weight=weight,
-    )  # fmt: skip
 
 
 def _demand_readable(place: str, dataset: Dataset, allowed: DatasetAccess) -> None:

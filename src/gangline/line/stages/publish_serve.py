@@ -1,33 +1,35 @@
-"""Smoke `serve` of stage publish: the candidate and the base's version are started in the sandbox, struck and judged.
+"""Smoke `serve` of stage publish: the candidate and the base's version are started, each in a sandbox, and judged.
 
-Everything happens in one process of the sandbox, as servers listen on loopback there; the driver verifies the base's
-version, lays folders out, and judges what the process measured.
+Only own commits are published, so servers listen on the loopback of this machine, and the driver is their caller: what
+it measures is out of their reach.
 """
 
-import json
+import os
+import secrets
 import shutil
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gangline
-from gangline.errors import ConfigError, GanglineError, IntegrityError, TrainingError, error_for
-from gangline.launch.sandbox.module_runner import ModuleJob
-from gangline.line.gangs.infer_server import infer_python
+from gangline.errors import ConfigError, GanglineError, IntegrityError, TrainingError
+from gangline.infer.caller import OK, Caller
+from gangline.infer.smoke import Server, golden_body, problems, strike
+from gangline.line.gangs.infer_server import InferServer, ServedFolder, infer_python, port_of, started_server
 from gangline.line.gangs.runners import runs_in_pod
-from gangline.line.gangs.sandbox import local_runner, sandbox_of
+from gangline.line.gangs.sandbox import sandbox_of
 from gangline.line.record.context import RunContext
 from gangline.line.results.serve_gate import SERVE, SERVE_METRICS, judge_serve, serve_metrics
-from gangline.line.results.served_version import NamedVersion, fetch_code, fetch_verified, require_verified
+from gangline.line.results.served_version import NamedVersion, code_layer, fetch_verified, require_verified
 from gangline.registry.publish_rules import check_gates
 from gangline.registry.versions import list_versions
 from gangline.spec.codec import from_plain
-from gangline.spec.config.secrets import plain_of
 from gangline.spec.measurements import Answer, Metric
 from gangline.spec.record import Gate, Record
 from gangline.storage.objects.blobs import PREFIX, get_blob
-from gangline.storage.objects.code_layer import unpack
+from gangline.train.model.golden import read_golden
 
 START_SECONDS, STRIKE_SECONDS = 120.0, 120.0
 _MARKS: dict[Answer, str] = {"yes": "✓", "no": "✗", "unknown": "?"}
@@ -86,66 +88,97 @@ class ServeSmoke:
         return record if self.gate is None else _with_gate(record, self.gate)
 
     def _answer(self, model: str, folder: Path) -> dict[str, Any]:
+        """What the smoke found; what a server does not end is ended, and fails the run."""
         shutil.rmtree(self._workdir, ignore_errors=True)
         self._workdir.mkdir(parents=True)
-        options: dict[str, Any] = {
-            "module": "gangline.infer",
-            "candidate": {"name": model, "version": 0, "folder": "../candidate", "code": "../candidate-code"},
-            "start_seconds": START_SECONDS, "strike_seconds": STRIKE_SECONDS,
-            "max_request_bytes": int(self._ctx.site.infer.max_request_bytes),
-        }  # fmt: skip
-        files: dict[str, bytes | Path] = {"candidate": folder, "candidate-code": self._own_code()}
+        found: dict[str, Any] = {"load": os.getloadavg()[0], "cores": len(os.sched_getaffinity(0))}
+        golden, most_bytes = read_golden(folder), int(self._ctx.site.infer.max_request_bytes)
+        with _Deadline(_SECONDS) as deadline, ExitStack() as stack:
+            try:
+                server = stack.enter_context(self._started(self._candidate(model, folder), deadline))
+                body = golden_body(server.caller, golden)
+            except IntegrityError as error:
+                return {"problems": [f"the candidate does not start as a server: {error}"]}
+            except GanglineError as error:
+                raise type(error)(f"the candidate does not start as a server: {error}") from error
+            if wrong := list(problems(server.caller, golden, body, most_bytes=most_bytes)):
+                return {"problems": wrong}
+            base, reason = self._open_base(model, body, stack, deadline)
+            found |= {"no_base": reason} | strike(server, base, golden, body, budget=STRIKE_SECONDS)
+        return found
+
+    def _open_base(self, model: str, body: bytes, stack: ExitStack, deadline: "_Deadline") -> tuple[Server | None, str]:
+        """The base, started and able to answer the same request; else None and the reason."""
         try:
-            options |= self._base(model, files)
+            served = self._base(model)
         except GanglineError as error:
-            options["no_base"] = f"the base's version cannot be used: {error}"
-        done = local_runner(self._ctx.repo, site=self._ctx.site, environ=self._ctx.environ).run(
-            ModuleJob(
-                module="gangline.infer.smoke", arguments=("../options.json",), seconds=_SECONDS, path=("../packages",),
-                files=files | {"options.json": json.dumps(options).encode(), "packages": self._packages()},
-                env=plain_of(self._ctx.line.train.env), trust=self._ctx.record.commit.trust,
-                python=infer_python(self._ctx.site, self._ctx.environ), site_python=True,
-            )
-        )  # fmt: skip
-        if done.exit_code is None:
-            raise TrainingError(f"the smoke of the server did not end within {_SECONDS:.0f} s")
-        if done.exit_code == IntegrityError.exit_code:
-            return {"problems": [f"the candidate does not start as a server: {done.output_tail[:300]}"]}
-        if done.exit_code:
-            raise error_for(done.exit_code)(f"the candidate does not start as a server: {done.output_tail[:300]}")
+            return None, str(error)
         try:
-            return dict(json.loads(done.stdout.splitlines()[-1]))
-        except (ValueError, TypeError, IndexError) as error:
-            raise TrainingError(f"wanted JSON from the smoke of the server, found {done.stdout[-80:]!r}") from error
+            server = stack.enter_context(self._started(served, deadline))
+        except GanglineError as error:
+            return None, f"the base does not start as a server: {error}"
+        status, _ = server.caller.infer(body)
+        return (server, "") if status == OK else (None, f"the base answers this request with status {status}")
 
-    def _packages(self) -> Path:
-        """Folder of packages with gangline alone: the environment of the server has all that it imports."""
-        folder = self._workdir / "packages"
-        folder.mkdir()
-        (folder / "gangline").symlink_to(Path(str(gangline.__file__)).parent)
-        return folder
+    @contextmanager
+    def _started(self, served: ServedFolder, deadline: "_Deadline") -> Iterator[Server]:
+        """A server as `gangline infer` starts it, ready; its token is known to it and to this process alone."""
+        token, most_bytes = secrets.token_hex(16), str(int(self._ctx.site.infer.max_request_bytes))
+        with started_server(
+            served, self._ctx.repo, site=self._ctx.site, environ=self._ctx.environ,
+            options=("--port", "0", "--max-request-bytes", most_bytes), token=token,
+        ) as server:  # fmt: skip
+            deadline.servers.append(server)
+            if (ready := server.report(START_SECONDS)) is None:
+                raise TrainingError(f"the server was not ready within {START_SECONDS:.0f} s")
+            caller = Caller(port_of(ready), served.name, token)
+            yield Server(caller, server.pids)
+            caller.close()
+            server.drain()
 
-    def _own_code(self) -> Path:
+    def _candidate(self, model: str, folder: Path) -> ServedFolder:
         key = self._ctx.record.inputs.code
-        unpack(get_blob(self._ctx.store, key if key.startswith(PREFIX) else PREFIX + key), self._workdir / "code")
-        return self._workdir / "code"
+        code = get_blob(self._ctx.store, key if key.startswith(PREFIX) else PREFIX + key)
+        return ServedFolder(folder=folder, code=code, name=model, version=0)
 
-    def _base(self, model: str, files: dict[str, bytes | Path]) -> dict[str, Any]:
-        """Options of the version of the base run, whose verified files join `files`; a reason where there is none."""
+    def _base(self, model: str) -> ServedFolder:
+        """The version of the base run, verified; IntegrityError with a reason where there is none."""
         base = self._ctx.record.commit.base
         if base is None:
-            return {"no_base": "no ancestor has passed"}
+            raise IntegrityError("no ancestor has passed")
         version = next((each for each in list_versions(self._ctx.store, model) if each.run == base.run), None)
         if version is None:
-            return {"no_base": f"the base {base.run} has published no version of {model}"}
-        folder, code = self._workdir / "base", self._workdir / "base-code"
+            raise IntegrityError(f"the base {base.run} has published no version of {model}")
+        folder = self._workdir / "base"
         checks = fetch_verified(
             NamedVersion(version), folder, store=self._ctx.store, site=self._ctx.site, environ=self._ctx.environ
         )
         require_verified(f"{model} {version.version}", checks)
-        fetch_code(folder, code, self._ctx.store)
-        files |= {"base": folder, "base-code": code}
-        return {"base": {"name": model, "version": version.version, "folder": "../base", "code": "../base-code"}}
+        code = code_layer(folder, self._ctx.store)
+        return ServedFolder(folder=folder, code=code, name=model, version=version.version)
+
+
+class _Deadline:
+    """Kills servers that outlive their time, so that their caller goes on."""
+
+    def __init__(self, seconds: float) -> None:
+        self.servers: list[InferServer] = []
+        self._seconds, self._is_over = seconds, False
+        self._timer = threading.Timer(seconds, self._end)
+
+    def __enter__(self) -> "_Deadline":
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        if self._is_over:
+            raise TrainingError(f"the smoke of the server did not end within {self._seconds:.0f} s")
+
+    def _end(self) -> None:
+        self._is_over = True
+        for each in self.servers:
+            each.kill()
 
 
 def _with_gate(record: Record, gate: Gate) -> Record:

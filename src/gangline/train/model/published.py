@@ -36,6 +36,15 @@ class TensorSpec:
     shape: tuple[int, ...]
     """-1: any size; the first dimension is that of the batch."""
 
+    def fits(self, array: "ndarray") -> bool:
+        """Whether `array` has this dtype and shape."""
+        same_rank = len(array.shape) == len(self.shape)
+        return (
+            str(array.dtype) == self.dtype
+            and same_rank
+            and all(wanted in (-1, size) for wanted, size in zip(self.shape, array.shape, strict=True))
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedModel:
@@ -70,8 +79,8 @@ def open_published(folder: Path, code: Path | None, handler: str | None = None) 
     for each in () if code is None else reversed((".", *infer.get("path", ()))):
         sys.path.insert(0, str((code / each).resolve()))
     golden = read_golden(folder)
-    if handler is None and (config.get("format") == PROGRAM_FORMAT or not config.get("task")):
-        raise ConfigError(without_handler(folder))
+    if handler is None:
+        require_handler(folder, config)
     try:
         model = _by_handler(folder, handler, golden) if handler else _by_task(folder, config, golden)
     except (ConfigError, IntegrityError):
@@ -102,14 +111,17 @@ def language_model_folder(folder: Path) -> Path | None:
     return next((each for each in found if any(each.glob("*.safetensors"))), None)
 
 
-def without_handler(folder: Path) -> str:
-    """What to do with a version that has neither task nor handler."""
+def require_handler(folder: Path, config: dict[str, Any]) -> None:
+    """Raises ConfigError for a version that has neither task nor handler; the message says what to do with it."""
+    is_task = config.get("format") != PROGRAM_FORMAT and config.get("task")
+    if is_task or (config.get("infer") or {}).get("handler"):
+        return
     if (model := language_model_folder(folder)) is not None:
-        return (
+        raise ConfigError(
             f"this version is a Hugging Face folder, which gangline does not open; gangline verify NAME --into FOLDER, "
             f"then: vllm serve FOLDER/{model.relative_to(folder).as_posix()} --load-format safetensors"
         )
-    return (
+    raise ConfigError(
         "this version has files of a program, and its line names no infer.handler: a class with load(folder),"
         " predict(batch), inputs and outputs; publish again with one"
     )

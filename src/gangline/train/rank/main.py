@@ -9,7 +9,7 @@ from gangline.spec.plan import Plan
 from gangline.train.account.clock import PhaseClock
 from gangline.train.account.event_log import EventLog
 from gangline.train.rank.joining import join
-from gangline.train.roles import evaluate, prove, train
+from gangline.train.roles import evaluate, prove, score, train
 from gangline.train.runtime import context as contexts
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.error_classification import describe, exit_code_of
@@ -27,7 +27,7 @@ def main() -> int:
     try:
         plan = Plan.from_json(environment.plan.read_bytes())
         context = join(environment, plan, clock, events)
-        code = ROLES[plan.role](context, _load_task(plan))
+        code = score.run(context) if plan.role == "score" else ROLES[plan.role](context, _load_task(plan))
     except BaseException as error:
         traceback.print_exception(error, file=sys.stderr)
         code = exit_code_of(error)

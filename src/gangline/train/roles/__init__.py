@@ -1,1 +1,1 @@
-"""Roles of a gang: train, evaluate, prove. One module a role."""
+"""Roles of a gang: train, evaluate, prove, score. One module a role."""

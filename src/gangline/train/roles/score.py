@@ -1,61 +1,55 @@
-"""Role score: a published model answers every row of the shards that its parent names; outputs become Arrow files.
+"""Role score: a published model answers every row of the shards that its driver names; outputs become Arrow files.
 
-python -m gangline.train.roles.score FOLDER --code DIR --columns a,b --batch N [--outputs x,y]
-
-It reads one order a line, `{"shard": PATH, "into": PATH}`, and answers each by a line with the number of rows; the end
-of its orders is its own. Rows are taken in order from the first of a shard, so the batches, and with them the bytes of
-an output, do not depend on how many processes score or when they were killed.
+The model and the order lie with the data files of the plan. Shards are dealt out to the ranks in turn, and an output
+that is in the store is not made again. Rows are taken in order from the first of a shard, so the batches, and with them
+the bytes of an output, do not depend on how many ranks score or when they were killed.
 """
 
-import argparse
-import json
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from gangline.errors import ConfigError, GanglineError, TrainingError
+from gangline.data.versions import read_dataset
+from gangline.errors import SIGTERM_CODE, ConfigError, TrainingError
+from gangline.spec.gang.score_order import MODEL_FOLDER, ORDER_FILE, ScoreOrder
+from gangline.train import heartbeat
 from gangline.train.model.published import PublishedModel, open_published
+from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.data_splits import fetch_data
+from gangline.train.runtime.datasets import SHARD_SECONDS
+from gangline.train.runtime.shard_files import shard_files
 
 if TYPE_CHECKING:
     from numpy import ndarray
 
     Arrays = dict[str, ndarray]
 
-
-def main(arguments: list[str] | None = None) -> int:
-    """Score what stdin names; the exit code."""
-    parser = argparse.ArgumentParser(prog="gangline.train.roles.score")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--code", type=Path)
-    parser.add_argument("--columns", required=True)
-    parser.add_argument("--batch", type=int, required=True)
-    parser.add_argument("--outputs", default="")
-    options = parser.parse_args(arguments)
-    with os.fdopen(os.dup(1), "w") as reports:
-        os.dup2(2, 1)  # code of the model prints to stderr from here on
-        return _score_orders(options, reports)
+LOAD_SECONDS = 600.0
+"""Silence announced while the model is opened."""
 
 
-def _score_orders(options: argparse.Namespace, reports: IO[str]) -> int:
-    try:
-        model = open_published(options.folder, options.code)
-        check_columns(model, options.columns.split(","))
-        for line in sys.stdin:
-            order = json.loads(line)
-            rows = score_shard(
-                model, Path(order["shard"]), Path(order["into"]), batch=options.batch,
-                outputs=tuple(filter(None, options.outputs.split(","))),
-            )  # fmt: skip
-            reports.write(json.dumps({"rows": rows}) + "\n")
-            reports.flush()
-    except GanglineError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    except SystemExit as error:  # a code that the model chose is none of ours
-        sys.stderr.write(f"the model called sys.exit({error.code!r})\n")
-        return TrainingError.exit_code
+def run(context: RankContext) -> int:
+    """Exit code of this rank; it waits for the others until the files of its node are there, and no longer."""
+    fetch_data(context)
+    heartbeat.expect(LOAD_SECONDS)
+    order = ScoreOrder.from_json((context.data_folder / ORDER_FILE).read_bytes())
+    model = open_published(context.data_folder / MODEL_FOLDER, None)
+    check_columns(model, order.columns)
+    assert context.store is not None
+    [use] = context.plan.data.sets
+    shards = {each.sha256: each for each in read_dataset(context.store, use).shards}
+    files = shard_files(context)
+    for digest, name in order.shards[context.rank :: context.plan.world_size]:
+        if context.stop_asked:
+            return SIGTERM_CODE
+        if context.store.head(key := order.output_key(context.plan.run_prefix, name)) is None:
+            heartbeat.expect(SHARD_SECONDS)
+            into = context.scratch / f"outputs-{context.rank}.arrow"
+            path = files.file(shards[digest])
+            score_shard(model, path, into, batch=order.batch, outputs=order.outputs)
+            context.store.put_if_absent(key, into.read_bytes())
+            files.hold(())
+        context.events.emit("scored", shard=name)
     return 0
 
 
@@ -93,6 +87,7 @@ def _answers(model: PublishedModel, shard: Path, batch: int, outputs: Sequence[s
 
     with ArrowRows(shard) as rows:
         for start in range(0, len(rows), batch):
+            heartbeat.beat(phase="forward")
             given = _inputs(model, [rows[index] for index in range(start, min(start + batch, len(rows)))], start)
             try:
                 found = model.predict(given)
@@ -114,7 +109,3 @@ def _inputs(model: PublishedModel, rows: Sequence[dict[str, Any]], start: int) -
         }
     except (TypeError, ValueError) as error:
         raise ConfigError(f"rows {start} to {start + len(rows) - 1} are no inputs of the model: {error}") from error
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,12 +16,22 @@ from gangline.errors import GanglineError, TrainingError
 from gangline.spec.codec import from_plain
 from gangline.spec.dataset import DatasetShard
 from gangline.train.model.golden import Golden, golden_bytes
-from gangline.train.model.published import as_arrays, fill, read_all_weights, read_config
+from gangline.train.model.published import (
+    PublishedModel,
+    as_arrays,
+    fill,
+    open_published,
+    read_all_weights,
+    read_config,
+)
 from gangline.train.runtime.datasets import DatasetRows, OpenShards, ShardSpan
 from gangline.train.task import Task, forward_names, load_task
 
 if TYPE_CHECKING:
+    from numpy import ndarray
     from torch import nn
+
+    Arrays = dict[str, ndarray]
 
 SAMPLES = 2
 
@@ -64,10 +74,15 @@ def smoke(folder: Path, *, code: Path | None, options: Path | None) -> dict[str,
     task = load_task(config["task"])
     model = task.build_model(dict(config["model"]))
     fill(task, model, weights)
-    return found | _answer(task, model, json.loads(options.read_bytes()))
+    has_handler = bool((config.get("infer") or {}).get("handler"))
+    served = open_published(folder, code) if has_handler else None
+    return found | _answer(task, model, json.loads(options.read_bytes()), served)
 
 
-def _answer(task: Task, model: "nn.Module", options: dict[str, Any]) -> dict[str, float | str]:
+def _answer(
+    task: Task, model: "nn.Module", options: dict[str, Any], served: PublishedModel | None
+) -> dict[str, float | str]:
+    """Loss of the model; the golden sample is answered by it, or by the handler that serves in its place."""
     import torch
 
     if shards := options.pop("dataset", None):
@@ -86,9 +101,27 @@ def _answer(task: Task, model: "nn.Module", options: dict[str, Any]) -> dict[str
     mean = float(loss.total) / float(loss.weight)
     if not math.isfinite(mean):
         raise TrainingError(f"the loss of {len(samples)} held-out samples is {mean}")
-    kept = golden_bytes(Golden(as_arrays(inputs), as_arrays(outputs)))
-    golden = {} if kept is None else {"golden": b64encode(kept).decode()}
-    return {"samples": len(samples), "loss": mean} | golden
+    golden = Golden(as_arrays(inputs), as_arrays(outputs)) if served is None else _by_handler(served, as_arrays(batch))
+    kept = golden_bytes(golden)
+    return {"samples": len(samples), "loss": mean} | ({} if kept is None else {"golden": b64encode(kept).decode()})
+
+
+def _by_handler(served: PublishedModel, batch: "Arrays") -> Golden:
+    """Golden sample of a handler: the held-out samples where it takes such, else zeros; any other size is 1."""
+    import numpy as np
+
+    has_all = all(name in batch and spec.fits(batch[name]) for name, spec in served.inputs.items())
+    given = {
+        name: batch[name] if has_all else np.zeros([SAMPLES, *(max(1, size) for size in spec.shape[1:])], spec.dtype)
+        for name, spec in served.inputs.items()
+    }
+    try:
+        answer = served.predict(dict(given))
+    except Exception as error:  # code of a model raises anything
+        raise TrainingError(f"infer.handler fails on the golden sample: {type(error).__name__}: {error}") from error
+    if not isinstance(answer, dict) or not all(isinstance(each, np.ndarray) for each in answer.values()):
+        raise TrainingError(f"infer.handler: wanted a dict of arrays from predict, found {str(answer)[:80]}")
+    return Golden(given, answer)
 
 
 class _Folder:
