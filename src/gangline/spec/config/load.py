@@ -30,7 +30,7 @@ LATER_DEFAULTS: dict[str, Any] = {
     "project.distributed": True, "project.outputs": [], "project.metrics": None, "project.path": [],
     "publish.files": [], "plan.transformer": None, "train.memory.gradient_sync": "auto", "gate.may_fail": [],
     "data.mix": [], "data.order": "auto", "data.window": 8, "data.parts": 1, "data.workers": "auto", "data.prefetch": 2,
-    "publish.dataset": None,
+    "publish.dataset": None, "federated": None,
 }  # fmt: skip
 """Keys that lines have had since after the first runs, with their defaults."""
 UNDIGESTED = ("search", "project.track")
