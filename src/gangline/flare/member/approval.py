@@ -8,6 +8,7 @@ An approval is for one code and one roster: with other members the code waits ag
 imported here, or ever outside of the sandbox.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +23,8 @@ from gangline.storage.objects.code_layer import read, unpack
 
 MOST_PENDING = 20
 """Code layers that wait at the same time: a coordinator cannot fill the disk."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,16 +62,20 @@ class Codes:
         """Keep them in `folder`, which is made where it is missing."""
         self._folder = folder
 
-    def keep(self, offer: Offer, layer: bytes) -> OfferedCode:
-        """Keep an offer with its code.
+    def keep(self, offer: Offer, layer: bytes | None) -> OfferedCode:
+        """Keep an offer with its code; None: an earlier offer brought it.
 
         Raises:
-            IntegrityError: The layer is none, or too many wait already.
+            IntegrityError: The layer is none, or another one than was signed, or too many wait already.
             StorageError: The disk is full.
         """
+        if not _DIGEST.fullmatch(offer.code):
+            raise IntegrityError(f"wanted the digest of a code layer, found {offer.code[:80]!r}")
         folder = self._folder / offer.code
         with storage_errors(folder):
             if not (folder / "layer.zip").exists():
+                if layer is None or sha256(layer).hexdigest() != offer.code:
+                    raise IntegrityError(f"wanted the code layer {offer.code[:8]} that was signed, found another")
                 read(layer, name=f"code {offer.code[:8]}")
                 if sum(each.is_pending for each in self.all()) >= MOST_PENDING:
                     raise IntegrityError(f"{MOST_PENDING} code layers wait for approval here, and no more may")

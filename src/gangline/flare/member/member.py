@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gangline.errors import ConfigError, GanglineError, GateError, IntegrityError
+from gangline.errors import GateError, IntegrityError
 from gangline.federated.protocol import RefusedReason
 from gangline.flare.kit import Kit
 from gangline.flare.member.approval import Codes
@@ -40,10 +40,15 @@ class Member:
         """Settings as they are now. Raises ConfigError."""
         return read_settings(self._kit)
 
-    def answer(self, data: bytes, signature: str, layer: bytes) -> OfferAnswer:
-        """What this member says to an offer; nothing is spent and no code runs."""
+    def answer(self, data: bytes, signature: str, layer: bytes | None) -> OfferAnswer:
+        """What this member says to an offer; nothing is spent and no code runs.
+
+        Raises:
+            ConfigError: Its settings are wrong, which is nobody else's business.
+            StorageError: Its disk is full.
+        """
         try:
-            offer = read_offer(data, signature, layer)
+            offer = read_offer(data, signature)
             settings, terms = self.settings(), offer.terms
             self._require_terms(terms, settings)
             code = self.codes.keep(offer, layer)
@@ -56,10 +61,6 @@ class Member:
             return OfferAnswer(state="refused", reason="budget", message=str(error))
         except IntegrityError as error:
             return OfferAnswer(state="refused", reason="code", message=str(error))
-        except ConfigError as error:
-            return OfferAnswer(state="refused", reason="data", message=str(error))
-        except GanglineError as error:
-            return OfferAnswer(state="refused", reason="error", message=str(error))
         return OfferAnswer(state="accepted")
 
     def begin_training(self, offer: Offer) -> None:
