@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gangline.errors import CapacityError
+from gangline.errors import CapacityError, GateError, TrainingError
 from gangline.federated.protocol import Contribution, RoundAnswers
 from gangline.federated.rounds import MOST_LOST, Rounds
 from gangline.spec.federated import FederatedTable, FederationPlan
@@ -58,11 +58,19 @@ def test_fewer_than_the_quorum_merge_nothing_and_are_asked_again():
 
 
 def test_five_lost_attempts_in_a_row_are_an_error_that_says_who_was_refused():
-    members = Scripted(answers("bonn", refused=(("jena", "budget"), ("kiel", "budget"))))
-    with pytest.raises(CapacityError, match=r"5 times in a row.*1 of 4 \(budget 2 refused\)") as raised:
+    members = Scripted(answers("bonn", refused=(("jena", "code"), ("kiel", "code"))))
+    with pytest.raises(CapacityError, match=r"5 times in a row.*1 of 4 \(code 2 refused\)") as raised:
         Rounds(PLAN, members).run(7, WEIGHTS)
     assert raised.value.exit_code == 20
     assert len(members.calls) == MOST_LOST
+
+
+@pytest.mark.parametrize(("reason", "error"), [("budget", GateError), ("error", TrainingError)])
+def test_refusals_that_leave_no_quorum_end_the_run_at_once(reason, error):
+    members = Scripted(answers("bonn", "lyon", refused=(("jena", reason), ("kiel", reason))))
+    with pytest.raises(error, match="found 2 of 4 members left"):
+        Rounds(PLAN, members).run(7, WEIGHTS)
+    assert len(members.calls) == 1
 
 
 def test_a_restarted_coordinator_asks_for_no_attempt_of_an_earlier_generation():

@@ -40,8 +40,8 @@ def oracle(answers):
     }
 
 
-def vector_of(answer, members=5):
-    return to_bytes(answer, TABLE, members=members)
+def vector_of(answer):
+    return to_bytes(answer, TABLE, roster=5)
 
 
 def run(patterns, sums, occasion, seed=0):
@@ -50,12 +50,12 @@ def run(patterns, sums, occasion, seed=0):
     vectors = {}
     for name in keys:
         if patterns[name] == "stays":
-            vector = vector_of(answer_of(name, seed), len(keys))
+            vector = vector_of(answer_of(name, seed))
             vectors[name] = sums[name].mask(list(keys.values()), vector, num_numbers=NUMBERS)
     if not keys or vectors.keys() != keys.keys():
         return None, vectors
     total = add(list(vectors.values()), num_numbers=NUMBERS)
-    return from_bytes(total, list(keys), TABLE, weights=WEIGHTS, names=["accuracy"]), vectors
+    return from_bytes(total, list(keys), TABLE, roster=5, weights=WEIGHTS, names=["accuracy"]), vectors
 
 
 @pytest.mark.row("FL1")
@@ -88,8 +88,8 @@ def test_the_error_of_a_sum_of_a_million_numbers_is_that_of_its_units():
     changes = {name: {"a": draws.normal(0, 1e-3, 10**6).astype(np.float32)} for name in NAMES}
     answers = [Contribution(members=(name,), weight=1.0, change=each, loss=0.5) for name, each in changes.items()]
     table = replace(TABLE, most_samples=None)
-    total = add([to_bytes(each, table, members=5) for each in answers], num_numbers=10**6)
-    found = from_bytes(total, NAMES, table, weights={"a": np.zeros(10**6, np.float32)}, names=[])
+    total = add([to_bytes(each, table, roster=5) for each in answers], num_numbers=10**6)
+    found = from_bytes(total, NAMES, table, roster=5, weights={"a": np.zeros(10**6, np.float32)}, names=[])
     expected = np.mean([each.change["a"] for each in answers], axis=0, dtype=np.float64)
     assert np.abs(found.change["a"] - expected).max() <= unit_of(table, 5) / 2 + 1e-9
 
@@ -97,7 +97,7 @@ def test_the_error_of_a_sum_of_a_million_numbers_is_that_of_its_units():
 def test_a_change_is_clipped_before_it_is_masked():
     large = Contribution(members=("bonn",), weight=100.0, change={"a": np.full(4, 50.0, np.float32)}, loss=0.0)
     found = from_bytes(
-        to_bytes(large, TABLE, members=1), ["bonn"], TABLE, weights={"a": np.zeros(4, np.float32)}, names=[]
+        to_bytes(large, TABLE, roster=5), ["bonn"], TABLE, roster=5, weights={"a": np.zeros(4, np.float32)}, names=[]
     )
     assert np.linalg.norm(found.change["a"]) == pytest.approx(2.0, rel=1e-6)
 

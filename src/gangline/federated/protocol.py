@@ -54,6 +54,8 @@ class RoundAnswers:
     """Member and reason of every answer that does not count."""
     bytes_up: int = 0
     bytes_down: int = 0
+    epsilon: float | None = None
+    """Most privacy that a member has spent so far, where members say so."""
 
     @property
     def members(self) -> tuple[str, ...]:

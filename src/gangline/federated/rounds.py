@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gangline.errors import CapacityError
+from gangline.errors import CapacityError, GanglineError, GateError, TrainingError
 from gangline.federated.merge import means_of, merge, refusal
 from gangline.federated.protocol import Contribution, Members, RefusedReason, RoundAnswers, RoundCall, Tensors
 from gangline.spec.federated import FederationPlan
@@ -29,6 +29,8 @@ class RoundResult:
     refused: dict[RefusedReason, int] = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0
+    epsilon: float | None = None
+    """Most privacy that a member has spent so far, where members say so."""
     is_lost: bool = False
     """Fewer members answered than the quorum."""
 
@@ -54,6 +56,8 @@ class Rounds:
 
         Raises:
             CapacityError: That many attempts in a row were lost, or no quorum can be reached at all.
+            GateError: So many members refused by their privacy budget that no quorum is left.
+            TrainingError: Model code raised at so many members that no quorum is left.
         """
         for attempt in range(self._first_attempt, self._first_attempt + MOST_LOST):
             call = RoundCall(
@@ -63,6 +67,7 @@ class Rounds:
             self._on_attempt(result)
             if not result.is_lost:
                 return result
+            self._require_quorum(result)
         table, reasons = (
             self._plan.table,
             ", ".join(f"{name} {count}" for name, count in sorted(result.refused.items())),
@@ -74,6 +79,15 @@ class Rounds:
             + "; ask the members that are missing, or lower federated.quorum"
         )
 
+    def _require_quorum(self, result: RoundResult) -> None:
+        for reason, (error, words) in _FINAL.items():
+            left = len(self._plan.roster) - result.refused.get(reason, 0)
+            if left < self._plan.table.quorum:
+                raise error(
+                    f"round {result.number}: wanted a quorum of {self._plan.table.quorum}, found {left} of "
+                    f"{len(self._plan.roster)} members left, for {words} of the others"
+                )
+
     def _judge(self, call: RoundCall, answers: RoundAnswers) -> RoundResult:
         kept, refused = self._accepted(call, answers)
         answered = tuple(sorted(name for each in kept for name in each.members))
@@ -83,7 +97,7 @@ class Rounds:
             number=call.number, attempt=call.attempt, answered=answered,
             change=merge(self._plan.table, kept) if call.trains and not is_lost else None,
             loss=loss, metrics=metrics, refused=dict(refused), bytes_up=answers.bytes_up,
-            bytes_down=answers.bytes_down, is_lost=is_lost,
+            bytes_down=answers.bytes_down, epsilon=answers.epsilon, is_lost=is_lost,
         )  # fmt: skip
 
     def _accepted(self, call: RoundCall, answers: RoundAnswers) -> tuple[list[Contribution], Counter[RefusedReason]]:
@@ -103,3 +117,10 @@ class Rounds:
             seen |= {*each.members}
             kept.append(each)
         return kept, refused
+
+
+_FINAL: dict[RefusedReason, tuple[type[GanglineError], str]] = {
+    "budget": (GateError, "the privacy budget refused that"),
+    "error": (TrainingError, "model code raised in that"),
+}
+"""Refusals that another attempt does not change."""

@@ -1,7 +1,7 @@
 """Numbers of one answer as fixed-point integers whose sum is exact, and back.
 
-The change comes first, 32 bits a number, in units of `clip_norm * members / 2**31`: as no number is above the norm, a
-sum over all members stays in range. Weight, loss and metrics follow, 64 bits a number in units of 2**-24.
+The change comes first, 32 bits a number, in units of `clip_norm * roster / 2**31`: as no number is above the norm, a
+sum over all members of the roster stays in range. Weight, loss and metrics follow, 64 bits a number in units of 2**-24.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ _LARGEST_SCALAR = 2.0**38
 """A thousand of them stay below 2**63."""
 
 
-def unit_of(table: FederatedTable, members: int) -> float:
-    """Value of one unit of a change."""
+def unit_of(table: FederatedTable, roster: int) -> float:
+    """Value of one unit of a change; `roster` is the number of members that may take part."""
     assert table.clip_norm is not None, "federated_rules wants a norm with a secure sum"
-    return table.clip_norm * members / (2.0**31 - members)
+    return table.clip_norm * roster / (2.0**31 - roster)
 
 
-def to_bytes(answer: Contribution, table: FederatedTable, *, members: int) -> bytes:
+def to_bytes(answer: Contribution, table: FederatedTable, *, roster: int) -> bytes:
     """Numbers of the answer of one member, its change clipped and times its share of the largest weight.
 
     Raises:
@@ -42,19 +42,21 @@ def to_bytes(answer: Contribution, table: FederatedTable, *, members: int) -> by
             raise IntegrityError("a secure sum wants finite numbers, found others in the change")
         clipped = clip(answer.change, table.clip_norm)
         flat = np.concatenate([clipped[name].ravel() for name in sorted(clipped)]).astype(np.float64)
-        head = np.rint(flat * share / unit_of(table, members)).astype("<i4").tobytes()
+        head = np.rint(flat * share / unit_of(table, roster)).astype("<i4").tobytes()
     return head + np.rint(np.array(scalars) * _UNITS_OF_SCALARS).astype("<i8").tobytes()
 
 
 def from_bytes(
-    data: bytes, members: Sequence[str], table: FederatedTable, *, weights: Tensors | None, names: Sequence[str]
-) -> Contribution:
+    data: bytes, members: Sequence[str], table: FederatedTable, *, roster: int, weights: Tensors | None,
+    names: Sequence[str],
+) -> Contribution:  # fmt: skip
     """The answer of all `members` together, from the sum of what `to_bytes` made of theirs.
 
     Args:
         data: The sum.
         members: Who is in it.
         table: Of the line.
+        roster: Number of members that may take part.
         weights: Of the call; their names and shapes are those of the change. None: the round does not train.
         names: Metrics, sorted.
 
@@ -71,12 +73,12 @@ def from_bytes(
         raise IntegrityError(f"wanted a sum of weights above 0, found {weight}")
     change: dict[str, NDArray[np.float32]] | None = None
     if weights is not None:
-        total = np.frombuffer(data, "<i4", count=length // 4).astype(np.float64) * unit_of(table, len(members))
+        total = np.frombuffer(data, "<i4", count=length // 4).astype(np.float64) * unit_of(table, roster)
         parts = np.split(total / (weight / (table.most_samples or 1)), np.cumsum(list(sizes.values()))[:-1])
         change = {
             name: part.astype(np.float32).reshape(weights[name].shape) for name, part in zip(sizes, parts, strict=True)
         }
     return Contribution(
-        members=tuple(sorted(members)), weight=weight, change=change, loss=loss / weight,
+        members=tuple(sorted(members)), weight=weight, change=change, loss=None if change is None else loss / weight,
         metrics=dict(zip(names, zip(pairs[::2], pairs[1::2], strict=True), strict=True)),
     )  # fmt: skip
