@@ -57,6 +57,7 @@ class AnswerFile:
     refused: tuple[tuple[str, RefusedReason], ...] = ()
     bytes_up: int = 0
     bytes_down: int = 0
+    epsilon: float | None = None
     exit_code: int | None = None
     """Exit code of the error; None: there is none."""
     message: str = ""
@@ -119,7 +120,11 @@ class MailboxMembers:
             for part, change in zip(found.parts, changes, strict=True)
         )  # fmt: skip
         return RoundAnswers(
-            contributions=parts, refused=found.refused, bytes_up=found.bytes_up, bytes_down=found.bytes_down
+            contributions=parts,
+            refused=found.refused,
+            bytes_up=found.bytes_up,
+            bytes_down=found.bytes_down,
+            epsilon=found.epsilon,
         )
 
     def close(self) -> None:
@@ -180,7 +185,11 @@ class Mailbox:
             for each in answers.contributions
         )  # fmt: skip
         found = AnswerFile(
-            parts=parts, refused=answers.refused, bytes_up=answers.bytes_up, bytes_down=answers.bytes_down
+            parts=parts,
+            refused=answers.refused,
+            bytes_up=answers.bytes_up,
+            bytes_down=answers.bytes_down,
+            epsilon=answers.epsilon,
         )
         self._write(call, found, [each.change for each in answers.contributions])
 

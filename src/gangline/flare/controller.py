@@ -17,7 +17,7 @@ from nvflare.fuel.utils.fobs import dots, fobs
 
 from gangline.errors import IntegrityError
 from gangline.federated.mailbox import Mailbox
-from gangline.federated.protocol import Contribution, RefusedReason, RoundAnswers, RoundCall
+from gangline.federated.protocol import RefusedReason, RoundAnswers, RoundCall
 from gangline.flare.member.member import OfferAnswer
 from gangline.flare.wire import OFFER, TRAIN, bytes_of, call_payload, read_answer
 from gangline.storage.folder.durable_files import replace_file
@@ -128,7 +128,7 @@ class _OpenRound:
     def __init__(self, call: RoundCall, roster: tuple[str, ...]) -> None:
         self.refused: list[tuple[str, RefusedReason]] = []
         self._call, self._roster = call, roster
-        self._kept: dict[str, Contribution] = {}
+        self._kept: dict[str, RoundAnswers] = {}
         self._up = 0
 
     def received(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
@@ -136,22 +136,24 @@ class _OpenRound:
         del fl_ctx
         name, result = client_task.client.name, client_task.result
         self._up += sum(len(each) for each in result.values() if isinstance(each, bytes))
-        found: Contribution | RefusedReason = "error"
-        if result.get_return_code() == ReturnCode.OK:
-            found = read_answer(result, self._call, name, self._roster)
+        found = RoundAnswers(contributions=(), refused=((name, "error"),))
         if name in self._kept:
-            found = "second_answer"
-        if isinstance(found, Contribution):
+            found = RoundAnswers(contributions=(), refused=((name, "second_answer"),))
+        elif result.get_return_code() == ReturnCode.OK:
+            found = read_answer(result, self._call, name, self._roster)
+        if found.contributions:
             self._kept[name] = found
-        else:
-            self.refused.append((name, found))
+        self.refused += found.refused
         client_task.result = None
 
     def answers(self, *, down: int) -> RoundAnswers:
         """Everything that came before it closed."""
+        kept = tuple(answer for each in self._kept.values() for answer in each.contributions)
+        spent = [each.epsilon for each in self._kept.values() if each.epsilon is not None]
         return RoundAnswers(
-            contributions=tuple(self._kept.values()), refused=tuple(self.refused), bytes_up=self._up, bytes_down=down
-        )
+            contributions=kept, refused=tuple(self.refused), bytes_up=self._up, bytes_down=down,
+            epsilon=max(spent, default=None),
+        )  # fmt: skip
 
 
 def signed_offer(folder: Path) -> dict[str, Any]:

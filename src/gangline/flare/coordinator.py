@@ -12,28 +12,29 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from gangline.errors import CapacityError, GanglineError, GateError
 from gangline.federated.mailbox import Mailbox
-from gangline.federated.protocol import RefusedReason, RoundAnswers
+from gangline.federated.protocol import RoundAnswers
 from gangline.federated.tensors import most_bytes
 from gangline.flare.kit import ADMIN, SERVER, Kit, open_kit
 from gangline.flare.member.member import OfferAnswer
 from gangline.flare.offer import make_offer
 from gangline.flare.server import CONTROLLERS, admin_session, server
+from gangline.flare.states import MemberState, write_states
 from gangline.signing.keys import SigningKey
-from gangline.spec.codec import Document, canonical
+from gangline.spec.codec import Document
 from gangline.spec.plan import Plan
 from gangline.storage.folder.durable_files import replace_file
 
 MODULE = "gangline.flare.coordinator"
-STATES = "members.json"
 _EXECUTOR = "gangline.flare.executor.MemberExecutor"
 _POLL_SECONDS = 1.0
 _OFFER_AGAIN_SECONDS = 30.0
 _GRACE_SECONDS = 8.0
 _MOST_DEATHS = 3
+_MOST_GENERATIONS = 5
 _MORE_BYTES = 4 << 20
 """Of a message, beside the tensors."""
 
@@ -52,16 +53,6 @@ class Coordination(Document):
     quorum: int
     wait_seconds: float
     """Longest wait for a quorum."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemberState(Document):
-    """What the coordinator knows of one member."""
-
-    name: str
-    state: Literal["absent", "connected", "accepted", "pending", "refused"] = "absent"
-    reason: RefusedReason | None = None
-    message: str = ""
 
 
 @dataclass(slots=True)
@@ -144,7 +135,7 @@ class Coordinator:
             for each in self.candidates.values():
                 self._offer(each)
             self._train()
-            replace_file(self.kit.own / STATES, canonical([each.known for each in self._sorted()]), durable=False)
+            write_states(self.kit, [each.known for each in self._sorted()])
             time.sleep(_POLL_SECONDS)
         if self.job is not None:
             self._end_job(self.job)
@@ -265,6 +256,31 @@ class Coordinator:
         self.session.abort_job(job)
 
 
+def _generations(folder: Path, found: Coordination, box: Mailbox, *, most_message_bytes: int) -> None:
+    """Run a coordinator, and another one after a server that died: the round that was open is lost.
+
+    Raises:
+        CapacityError: The server died too often, or its port is taken.
+        ConfigError: A kit lacks a file.
+    """
+    kit, admin = open_kit(Path(found.kit), SERVER), open_kit(Path(found.admin), ADMIN)
+    for _ in range(_MOST_GENERATIONS):
+        try:
+            with (
+                server(kit, most_message_bytes=most_message_bytes) as process,
+                admin_session(admin, process) as session,
+            ):
+                Coordinator(folder=folder, found=found, kit=kit, session=session, box=box).run()
+                return
+        except GanglineError:
+            raise
+        except Exception as error:  # nvflare raises many kinds where its server is gone
+            sys.stderr.write(f"NVFlare's server is lost: {type(error).__name__}: {error}\n")
+        if (call := box.next_call()) is not None:
+            box.answer(call, RoundAnswers(contributions=()))
+    raise CapacityError(f"NVFlare's server died {_MOST_GENERATIONS} times; {kit.own / 'server.log'} says why")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the coordinator of a folder; returns the exit code."""
     folder = Path((arguments or sys.argv[1:])[0])
@@ -275,10 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if box.is_closed:
                 return 0
             time.sleep(_POLL_SECONDS)
-        kit, admin = open_kit(Path(found.kit), SERVER), open_kit(Path(found.admin), ADMIN)
-        most = most_bytes(call.weights) + _MORE_BYTES
-        with server(kit, most_message_bytes=most), admin_session(admin) as session:
-            Coordinator(folder=folder, found=found, kit=kit, session=session, box=box).run()
+        _generations(folder, found, box, most_message_bytes=most_bytes(call.weights) + _MORE_BYTES)
     except GanglineError as error:
         if (call := box.next_call()) is not None:
             box.fail(call, error)

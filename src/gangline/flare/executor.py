@@ -59,14 +59,16 @@ class MemberExecutor(Executor):  # type: ignore[misc]  # nvflare has no types
         offer = read_offer(bytes_of(payload, "offer"), str(payload.get("signature", "")))
         call = read_call(payload)
         code = member.code(offer)
-        if call.trains:
-            member.begin_training(offer)
+        before = member.begin_training(offer) - 1 if call.trains else member.trainings(offer)
         if self._gang is None or self._offer != offer:
             if self._gang is not None:
                 self._gang.close()
             data = Path(member.settings().data)
-            self._offer, self._gang = offer, LocalGang(offer.terms.plan, code, data, name=kit.name)
-        return answer_payload(call, self._gang.ask(call, is_stopped=lambda: stop.triggered))
+            self._offer, self._gang = offer, LocalGang(
+                offer.terms.plan, code, data, name=kit.name, trainings=max(0, before)
+            )  # fmt: skip
+        found = self._gang.ask(call, is_stopped=lambda: stop.triggered)
+        return answer_payload(call, found.contributions[0], epsilon=found.epsilon)
 
     def _answer_offer(self, member: Member, payload: Shareable) -> dict[str, Any]:
         data, layer = bytes_of(payload, "offer"), bytes_of(payload, "layer") if "layer" in payload else None

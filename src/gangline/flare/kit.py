@@ -2,11 +2,13 @@
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gangline.errors import ConfigError
+from gangline.signing.keys import key_folder
 
 Role = tuple[str, str]
 CLIENT: Role = ("fed_client.json", "client")
@@ -32,6 +34,12 @@ class Kit:
     def settings(self) -> Path:
         """Settings of a member."""
         return self.own / "member.toml"
+
+    @property
+    def server(self) -> str:
+        """Host and port that a client dials."""
+        plain = read_settings(self.folder / "startup/fed_client.json")
+        return str(plain["servers"][0]["service"]["target"])
 
     def local(self, name: str) -> Path:
         """A file of NVFlare's that the site may change."""
@@ -66,6 +74,26 @@ def open_kit(folder: Path, role: Role) -> Kit:
             f"{startup / config}: wanted the settings of NVFlare 2.9, found others: {error!r}; provision the kit again"
         ) from error
     return Kit(folder.resolve(), str(name))
+
+
+def joined_kit(named: Path | None, environ: Mapping[str, str]) -> Kit:
+    """The client kit of this machine: the one that is named, else the one that this user joined with last."""
+    folder = named or _link(environ)
+    if named is None and not folder.exists():
+        raise ConfigError(f"wanted the kit of a member, found no {folder}; join first, or name it with --kit")
+    return open_kit(folder.resolve(), CLIENT)
+
+
+def remember(kit: Kit, environ: Mapping[str, str]) -> None:
+    """Make `kit` the one of this user."""
+    link = _link(environ)
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(kit.folder)
+
+
+def _link(environ: Mapping[str, str]) -> Path:
+    return key_folder(environ).with_name("member")
 
 
 def read_settings(path: Path) -> Any:

@@ -25,7 +25,7 @@ _MARK = "GANGLINE_FEDERATION"
 
 
 @contextmanager
-def server(kit: Kit, *, most_message_bytes: int) -> Iterator[None]:
+def server(kit: Kit, *, most_message_bytes: int) -> "Iterator[subprocess.Popen[bytes]]":
     """NVFlare's server of this kit, until the block ends; what an earlier one left is ended first.
 
     Args:
@@ -54,7 +54,7 @@ def server(kit: Kit, *, most_message_bytes: int) -> Iterator[None]:
             stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     try:
-        yield
+        yield process
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -63,11 +63,11 @@ def server(kit: Kit, *, most_message_bytes: int) -> Iterator[None]:
 
 
 @contextmanager
-def admin_session(admin: Kit) -> Iterator[Any]:
-    """NVFlare's session of an admin kit with a server that starts.
+def admin_session(admin: Kit, process: "subprocess.Popen[bytes]") -> Iterator[Any]:
+    """NVFlare's session of an admin kit with the server that `process` starts.
 
     Raises:
-        CapacityError: No server answered in time.
+        CapacityError: It ended, or did not answer in time.
     """
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
@@ -77,7 +77,7 @@ def admin_session(admin: Kit) -> Iterator[Any]:
             session = new_secure_session(admin.name, str(admin.folder), timeout=5.0)
             break
         except Exception as error:
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or process.poll() is not None:
                 raise CapacityError(
                     f"wanted a session of {admin.name} with NVFlare's server, found: {error}; its log is server.log in"
                     " the folder gangline of its kit"

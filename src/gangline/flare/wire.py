@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from gangline.errors import IntegrityError
 from gangline.federated.merge import refusal
-from gangline.federated.protocol import Contribution, RefusedReason, RoundCall, Tensors
+from gangline.federated.protocol import Contribution, RefusedReason, RoundAnswers, RoundCall, Tensors
 from gangline.federated.tensors import most_bytes, pack_tensors, unpack_tensors
 from gangline.spec.codec import canonical, from_json
 
@@ -33,6 +33,7 @@ class _AnswerHead:
     weight: float
     loss: float | None
     metrics: dict[str, tuple[float, float]]
+    epsilon: float | None
 
 
 def call_payload(call: RoundCall) -> dict[str, bytes]:
@@ -50,10 +51,15 @@ def read_call(payload: Mapping[str, Any]) -> RoundCall:
     )  # fmt: skip
 
 
-def answer_payload(call: RoundCall, answer: Contribution) -> dict[str, bytes]:
-    """A member's answer as it is sent."""
+def answer_payload(call: RoundCall, answer: Contribution, *, epsilon: float | None) -> dict[str, bytes]:
+    """A member's answer as it is sent, with what its trainings have spent so far."""
     head = _AnswerHead(
-        number=call.number, attempt=call.attempt, weight=answer.weight, loss=answer.loss, metrics=dict(answer.metrics)
+        number=call.number,
+        attempt=call.attempt,
+        weight=answer.weight,
+        loss=answer.loss,
+        metrics=dict(answer.metrics),
+        epsilon=epsilon,
     )
     change = b"" if answer.change is None else pack_tensors(answer.change)
     return {"answer": canonical(head), "change": change}
@@ -64,10 +70,18 @@ def refused_payload(reason: RefusedReason) -> dict[str, str]:
     return {"refused": reason}
 
 
-def read_answer(
+def read_answer(payload: Mapping[str, Any], call: RoundCall, member: str, roster: tuple[str, ...]) -> RoundAnswers:
+    """What came from the client whose certificate says `member`: one answer, or why it does not count."""
+    found = _read_contribution(payload, call, member, roster)
+    if not isinstance(found, Contribution):
+        return RoundAnswers(contributions=(), refused=((member, found),))
+    epsilon = from_json(_AnswerHead, bytes_of(payload, "answer")).epsilon
+    return RoundAnswers(contributions=(found,), epsilon=epsilon)
+
+
+def _read_contribution(
     payload: Mapping[str, Any], call: RoundCall, member: str, roster: tuple[str, ...]
 ) -> Contribution | RefusedReason:
-    """The answer of the client whose certificate says `member`, or why it does not count."""
     reason = payload.get("refused")
     if reason is not None:
         return next((each for each in get_args(RefusedReason) if each == reason), "error")

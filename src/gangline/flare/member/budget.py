@@ -6,7 +6,6 @@ line, too. Nothing is refunded. Budgets of runs add up plainly: no accountant of
 
 import fcntl
 import os
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,12 +39,17 @@ class Ledger:
         with self._locked() as handle:
             return sum(line.epsilon or 0.0 for line in self._lines(handle))
 
+    def trainings(self, run: str) -> int:
+        """How many trainings of `run` were paid for."""
+        with self._locked() as handle:
+            return _made(self._lines(handle), run)
+
     def require_room(self, run: str, *, epsilon: float, budget: float) -> None:
         """Raises GateError where `epsilon` of a run that has reserved none exceeds what is left of `budget`."""
         with self._locked() as handle:
             _require_room(self._lines(handle), run, epsilon, budget)
 
-    def begin_training(self, run: str, *, epsilon: float, delta: float, trainings: int, budget: float) -> None:
+    def begin_training(self, run: str, *, epsilon: float, delta: float, trainings: int, budget: float) -> int:
         """Pay for one more training of `run`; on the disk when it returns, and the training may begin.
 
         Args:
@@ -54,6 +58,9 @@ class Ledger:
             delta: Probability that goes with it.
             trainings: How many trainings it covers.
             budget: Largest sum over all runs.
+
+        Returns:
+            How many were paid for, this one included.
 
         Raises:
             GateError: The budget has no room, or all trainings that were paid for were made.
@@ -70,7 +77,7 @@ class Ledger:
                     f"{run}: wanted epsilon {reserved[0].epsilon:g} for {reserved[0].trainings} trainings as it"
                     f" reserved, found {epsilon:g} for {trainings}"
                 )
-            made = Counter(line.run for line in lines if line.epsilon is None)[run]
+            made = _made(lines, run)
             if made >= trainings:
                 raise GateError(
                     f"{run}: epsilon {epsilon:g} covers {trainings} trainings, and so many were made;"
@@ -78,6 +85,7 @@ class Ledger:
                 )
             added = [LedgerLine(run=run)] if reserved else [wanted, LedgerLine(run=run)]
             self._append(handle, b"".join(canonical(line) + b"\n" for line in added))
+            return made + 1
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
@@ -116,6 +124,10 @@ class Ledger:
             except OSError:
                 os.ftruncate(handle, before)
                 raise
+
+
+def _made(lines: list[LedgerLine], run: str) -> int:
+    return sum(line.run == run and line.epsilon is None for line in lines)
 
 
 def _require_room(lines: list[LedgerLine], run: str, epsilon: float, budget: float) -> None:

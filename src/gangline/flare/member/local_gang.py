@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gangline.errors import IntegrityError, TrainingError, error_for
 from gangline.federated.mailbox import MailboxMembers
-from gangline.federated.protocol import Contribution, RoundCall
+from gangline.federated.protocol import RoundAnswers, RoundCall
 from gangline.launch.sandbox import Sandbox, find_engine
 from gangline.launch.sandbox.engines import WHAT_WORKS
 from gangline.launch.sandbox.host_paths import make_own
@@ -25,18 +25,20 @@ _ALL_DAYS = 365 * 86_400.0
 class LocalGang:
     """The rank of one run at this member, started with its first call."""
 
-    def __init__(self, plan: Plan, code: bytes, data: Path, *, name: str) -> None:
+    def __init__(self, plan: Plan, code: bytes, data: Path, *, name: str, trainings: int) -> None:
         """Args:
         plan: Of the run.
         code: Its code layer, which was approved.
         data: Folder that it reads.
         name: Of the member.
+        trainings: So many of the run were made here before, in an earlier process.
         """
-        self._plan, self._code, self._data, self._name = plan, code, data, name
+        self._plan, self._code, self._data = plan, code, data
+        self._name, self._trainings = name, trainings
         self._stack = ExitStack()
         self._running: RunningModule | None = None
 
-    def ask(self, call: RoundCall, *, is_stopped: Callable[[], bool]) -> Contribution:
+    def ask(self, call: RoundCall, *, is_stopped: Callable[[], bool]) -> RoundAnswers:
         """The answer of this member's rank.
 
         Raises:
@@ -59,7 +61,7 @@ class LocalGang:
         answers = MailboxMembers(running.work / "rounds", on_wait=look).ask(call)
         if len(answers.contributions) != 1:
             raise IntegrityError(f"wanted one answer of model code, found {len(answers.contributions)}")
-        return answers.contributions[0]
+        return answers
 
     def close(self) -> None:
         """End its process."""
@@ -74,9 +76,9 @@ class LocalGang:
             )
         sandbox = Sandbox(engine=engine, trust="fork", required=True)
         job = ModuleJob(
-            module=MODULE, arguments=("../plan.json", "../data", "../rounds", self._name), code=self._code,
-            path=self._plan.program.path, files={"plan.json": self._plan.to_json(), "data": self._data},
-            seconds=_ALL_DAYS, trust="fork",
+            module=MODULE, arguments=("../plan.json", "../data", "../rounds", self._name, str(self._trainings)),
+            code=self._code, path=self._plan.program.path, seconds=_ALL_DAYS, trust="fork",
+            files={"plan.json": self._plan.to_json(), "data": self._data},
         )  # fmt: skip
         self._running = self._stack.enter_context(ProcessRunner(lambda _: sandbox).start(job))
         make_own(self._running.work / "rounds", engine.uid)

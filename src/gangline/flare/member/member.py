@@ -63,8 +63,11 @@ class Member:
             return OfferAnswer(state="refused", reason="code", message=str(error))
         return OfferAnswer(state="accepted")
 
-    def begin_training(self, offer: Offer) -> None:
+    def begin_training(self, offer: Offer) -> int:
         """Pay for one training of an offer that was accepted; it may begin when this returns.
+
+        Returns:
+            How many were paid for, this one included; 0 where the run asks for no privacy.
 
         Raises:
             GateError: Over budget.
@@ -73,11 +76,16 @@ class Member:
         settings, terms = self.settings(), offer.terms
         self.code(offer)
         self._require_terms(terms, settings)
-        if terms.epsilon is not None:
-            self.ledger.begin_training(
-                _paid_as(offer, terms), epsilon=terms.epsilon, delta=terms.delta, trainings=terms.trainings,
-                budget=settings.epsilon,
-            )  # fmt: skip
+        if terms.epsilon is None:
+            return 0
+        return self.ledger.begin_training(
+            _paid_as(offer, terms), epsilon=terms.epsilon, delta=terms.delta, trainings=terms.trainings,
+            budget=settings.epsilon,
+        )  # fmt: skip
+
+    def trainings(self, offer: Offer) -> int:
+        """How many private trainings of an offer were paid for."""
+        return self.ledger.trainings(_paid_as(offer, offer.terms))
 
     def code(self, offer: Offer) -> bytes:
         """The approved code layer of an offer. Raises IntegrityError where it is not approved."""

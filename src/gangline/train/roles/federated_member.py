@@ -1,8 +1,8 @@
 """Rank of a member: answers calls of rounds with trainings on the member's own folder of data.
 
-python -m gangline.train.roles.federated_member PLAN.json DATA ROUNDS NAME, in the folder of the code layer and in a
-sandbox without network, until it is killed. A task finds its data at `options["folder"]` of `build_data`; the files in
-that folder are also `text` and `shards`, as those of a gang are.
+python -m gangline.train.roles.federated_member PLAN.json DATA ROUNDS NAME TRAININGS, in the folder of the code layer
+and in a sandbox without network, until it is killed. A task finds its data at `options["folder"]` of `build_data`; the
+files in that folder are also `text` and `shards`, as those of a gang are.
 """
 
 import os
@@ -39,9 +39,10 @@ _POLL_SECONDS = 0.05
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve rounds; returns the exit code, and only after an error."""
     os.dup2(2, 1)  # nobody reads what model code prints, and a full pipe would stop it
-    plan_file, data, rounds, name = arguments or sys.argv[1:]
+    plan_file, data, rounds, name, made = arguments or sys.argv[1:]
     try:
-        _serve(Plan.from_json(Path(plan_file).read_bytes()), Path(data).resolve(), Path(rounds), name)
+        plan = Plan.from_json(Path(plan_file).read_bytes())
+        _serve(plan, Path(data).resolve(), Mailbox(Path(rounds)), name=name, made=int(made))
     except GanglineError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
@@ -50,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return TrainingError.exit_code
 
 
-def _serve(plan: Plan, data: Path, rounds: Path, name: str) -> None:
+def _serve(plan: Plan, data: Path, box: Mailbox, *, name: str, made: int) -> None:
+    """Answer calls for ever; `made` trainings of the run were made in earlier processes."""
     if plan.federation is None or plan.program.task is None:
         raise ConfigError("plan: wanted the task of a federation, found another program")
     task = load_task(plan.program.task)
@@ -59,13 +61,17 @@ def _serve(plan: Plan, data: Path, rounds: Path, name: str) -> None:
     member = Member(
         name=name, train=train, holdout=holdout, privacy=RecordPrivacy.of(plan, samples=len(train))
     )  # fmt: skip
-    training, box = MemberTraining(trainer), Mailbox(rounds)
+    if member.privacy is not None:
+        member.privacy.resume(made)
+    training = MemberTraining(trainer)
     while True:
         call = box.next_call()
         if call is None:
             time.sleep(_POLL_SECONDS)
         else:
-            box.answer(call, RoundAnswers(contributions=(_answer(training, member, call),)))
+            answer = _answer(training, member, call)
+            spent = None if member.privacy is None else member.privacy.spent
+            box.answer(call, RoundAnswers(contributions=(answer,), epsilon=spent))
 
 
 def _answer(training: MemberTraining, member: Member, call: RoundCall) -> Contribution:
