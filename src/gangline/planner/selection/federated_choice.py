@@ -96,7 +96,7 @@ def _member_line(line: Line, *, steps: int) -> Line:
 
 
 def _ranks(line: Line, pool: Pool, members: int, need_bytes: int | None) -> int:
-    """Ranks that simulated members are dealt to: as many as there are, if each holds a training; one a member at most."""
+    """Ranks that simulated members are dealt to: as many as there are if each holds a training, one a member."""
     if isinstance(line.train.ranks, int):
         ranks = min(line.train.ranks, members)
         check_world(line, pool, ranks, shares=1)
