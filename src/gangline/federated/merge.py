@@ -6,8 +6,8 @@ from math import ceil, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from gangline.federated.protocol import Contribution, RefusedReason, Tensors
-from gangline.spec.federated import FederatedTable, Merge
+from gangline.federated.protocol import Contribution, Tensors
+from gangline.spec.federated import FederatedTable, Merge, RefusedReason
 
 _TRIMMED_SHARE = 0.1
 """Of the answers, left out at each end."""

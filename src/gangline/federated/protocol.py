@@ -2,18 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gangline.spec.federated import RefusedReason
+
+__all__ = ["Contribution", "Members", "RefusedReason", "RoundAnswers", "RoundCall", "Tensors"]
+
 Tensors = Mapping[str, NDArray[np.float32]]
 """Trained tensors and floating buffers of the model, by name."""
-RefusedReason = Literal[
-    "unknown_member", "old_round", "second_answer", "shape", "size", "not_finite", "signature", "code", "budget",
-    "data", "class_list", "error",
-]  # fmt: skip
-"""Why an answer or a member does not count; each is counted by itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

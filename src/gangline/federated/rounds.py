@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from gangline.errors import CapacityError, GanglineError, GateError, TrainingError
 from gangline.federated.merge import means_of, merge, refusal
-from gangline.federated.protocol import Contribution, Members, RefusedReason, RoundAnswers, RoundCall, Tensors
-from gangline.spec.federated import FederationPlan
+from gangline.federated.protocol import Contribution, Members, RoundAnswers, RoundCall, Tensors
+from gangline.spec.federated import FederationPlan, RefusedReason
 
 MOST_LOST = 5
 """Lost attempts of one round, after which no quorum is to be expected."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gangline.spec.codec import Document
+from gangline.spec.federated import FederationResult
 from gangline.spec.forecast import Forecast
 from gangline.spec.gang.processes import ProcessReport
 from gangline.spec.gang.rank_order import RankOrder
@@ -314,6 +315,8 @@ class Record(Document):
     diagnoses: tuple[Diagnosis, ...] = ()
     """What was found slow in the gang that trained, at its end."""
     training: Training | None = None
+    federated: FederationResult | None = None
+    """What a federation did; None: the ranks of this gang trained."""
     ran: RuntimeReport | None = None
     """What the training's ranks reported of themselves; None: they reported nothing."""
     processes: ProcessReport | None = None

@@ -280,6 +280,7 @@ def _with_results(
         ranks=measured.ranks,
         diagnoses=measured.diagnoses,
         training=measured.training,
+        federated=measured.federation,
         metrics=record.metrics | metrics,
         ledger=ledger.with_drill_loss(
             ledger.merge_ledgers(finished.plan.device, finished.shares),
@@ -321,6 +322,7 @@ def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
             ranks=earlier.ranks,
             diagnoses=earlier.diagnoses,
             training=earlier.training,
+            federated=earlier.federated,
             ran=earlier.ran,
             processes=earlier.processes,
             metrics=record.metrics | metrics,

@@ -149,6 +149,8 @@ def _line_rules(line: Line, table: FederatedTable) -> Iterator[ConfigProblem]:
         ("train.memory.loss_chunks", memory.loss_chunks, ("auto", 1), "leave it out"),
         ("train.memory.offload", memory.offload, ("auto", "none"), "leave it out"),
         ("train.memory.activation_checkpointing", memory.activation_checkpointing, ("auto", "none"), "leave it out"),
+        ("data.workers", line.data.workers, ("auto", 0), "a member reads its samples itself"),
+        ("data.order", line.data.order, ("auto", "full"), "a member shuffles its own samples"),
         ("optimizer.rule", line.optimizer.get("rule"), (None,), "[optimizer.elementwise] is the members'"),
         ("evaluate.every_steps", line.evaluate.every_steps, (None,), "the model is judged behind the last round"),
         ("prove.replay_steps", line.prove.replay_steps, (0,), "members train again by other samples"),

@@ -13,12 +13,12 @@ from torch.utils.data import Subset
 from gangline.checkpoint.peers import Peers
 from gangline.errors import CapacityError, IntegrityError
 from gangline.federated.merge import refusal
-from gangline.federated.protocol import Contribution, RefusedReason, RoundAnswers, RoundCall
+from gangline.federated.protocol import Contribution, RoundAnswers, RoundCall
 from gangline.federated.secure_sum import Occasion, SecureSum, add
 from gangline.federated.simulated_identities import identity_of, make_identities
 from gangline.federated.sum_vector import from_bytes, to_bytes
 from gangline.spec.config.rules_federated import LEAST_SUM
-from gangline.spec.federated import FederationPlan
+from gangline.spec.federated import FederationPlan, RefusedReason
 from gangline.train.loop.member_data import require_samples, share_out
 from gangline.train.loop.member_training import Member, MemberTraining
 from gangline.train.loop.private_training import RecordPrivacy
