@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from gangline.errors import SIGTERM_CODE, NonFiniteError
+from gangline.federated.mailbox import MAILBOX, MailboxMembers
 from gangline.federated.merge import norm_of
 from gangline.federated.protocol import Members
 from gangline.federated.rounds import RoundResult, Rounds
@@ -61,7 +62,8 @@ class _Coordinator:
         plan, self._engine, self._model = trainer.context.plan, trainer.engine, trainer.wrapped.bare
         assert plan.federation is not None, "a federated plan"
         self._table, self._num_members = plan.federation.table, len(plan.federation.roster)
-        self.members: Members = SimulatedMembers(trainer)
+        is_simulated = plan.federation.simulated
+        self.members: Members = SimulatedMembers(trainer) if is_simulated else _carried_members(trainer.context)
         self._rounds = Rounds(
             plan.federation, self.members, generation=trainer.context.generation, on_attempt=self._note_lost
         )
@@ -133,6 +135,13 @@ class _Coordinator:
             "members": self._num_members, "refused": result.refused, "bytes_up": result.bytes_up,
             "bytes_down": result.bytes_down, "epsilon": result.epsilon,
         }  # fmt: skip
+
+
+def _carried_members(context: RankContext) -> Members:
+    """Members that the driver's coordinator asks: it finds the calls in the gang's folder."""
+    folder = context.scratch / MAILBOX
+    folder.mkdir(exist_ok=True)
+    return MailboxMembers(folder, on_wait=lambda: heartbeat.beat(phase="wait"))
 
 
 def run(context: RankContext, task: Task) -> int:
