@@ -1,0 +1,167 @@
+"""NVFlare's side of a coordinator, in the job processes of its server: offers a run to a member, and carries rounds.
+
+Calls come from the gang's rank through a mailbox, and answers go back through it. What a client sent is read as bytes,
+checked, and refused by reason; NVFlare's own arrays are not taken, for they are downloaded without a limit.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.controller_spec import ClientTask, Task
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import ReturnCode, Shareable
+from nvflare.apis.signal import Signal
+from nvflare.fuel.utils.fobs import dots, fobs
+
+from gangline.errors import IntegrityError
+from gangline.federated.mailbox import Mailbox
+from gangline.federated.protocol import RefusedReason, RoundAnswers, RoundCall
+from gangline.flare.member.member import OfferAnswer
+from gangline.flare.wire import OFFER, TRAIN, bytes_of, call_payload, read_answer
+from gangline.storage.folder.durable_files import replace_file
+
+_POLL_SECONDS = 0.1
+_OFFER_SECONDS = 120
+_ASK_AGAIN_SECONDS = 2.0
+
+
+class OfferController(Controller):  # type: ignore[misc]  # nvflare has no types
+    """Offers the run to one member and writes down what it said."""
+
+    def __init__(self, *, offer: str, member: str, answer: str) -> None:
+        """Args:
+        offer: Folder with `offer.json`, `signature` and `layer.zip`.
+        member: Name of its certificate.
+        answer: File that its answer is written to.
+        """
+        super().__init__()
+        take_bytes_alone()
+        self._offer, self._member, self._file = Path(offer), member, Path(answer)
+        self._answer: OfferAnswer | None = None
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Ask one client, again and again while the code waits for approval there; the layer goes once."""
+        payload, layer = signed_offer(self._offer), (self._offer / "layer.zip").read_bytes()
+        while self._answer is None or self._answer.state == "pending":
+            sent = payload | ({"layer": layer} if self._answer is None else {})
+            task = Task(OFFER, Shareable(sent), timeout=_OFFER_SECONDS, result_received_cb=self._received)
+            self.broadcast_and_wait(task, fl_ctx, targets=[self._member], min_responses=1, abort_signal=abort_signal)
+            if abort_signal.triggered or self._answer is None:
+                return
+            time.sleep(_ASK_AGAIN_SECONDS if self._answer.state == "pending" else 0)
+
+    def _received(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
+        del fl_ctx
+        try:
+            self._answer = OfferAnswer.from_json(bytes_of(client_task.result, "answer")[:65_536])
+        except IntegrityError:
+            self._answer = OfferAnswer(state="refused", reason="error", message="its executor answered no offer")
+        replace_file(self._file, self._answer.to_json(), durable=False)
+        client_task.result = None
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """Nothing is prepared."""
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """Nothing is kept."""
+
+    def process_result_of_unknown_task(self, *_: Any, **__: Any) -> None:
+        """An answer that comes after the task has ended says nothing."""
+
+
+class RoundsController(Controller):  # type: ignore[misc]
+    """Carries calls to members and their answers back until the mailbox is closed, or another job takes over."""
+
+    def __init__(self, *, mailbox: str, offer: str, members: list[str], roster: list[str], handover: str) -> None:
+        """Args:
+        mailbox: Folder of calls and answers.
+        offer: Folder with `offer.json` and `signature`.
+        members: Those that take part in this job.
+        roster: Those that may take part at all.
+        handover: File that appears when this job has to end with a round.
+        """
+        super().__init__()
+        take_bytes_alone()
+        self._box, self._offer, self._handover = Mailbox(Path(mailbox)), Path(offer), Path(handover)
+        self._members, self._roster = members, tuple(roster)
+        self._round: _OpenRound | None = None
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Rounds, one after the other."""
+        while not abort_signal.triggered and not self._box.is_closed and not self._handover.exists():
+            call = self._box.next_call()
+            if call is None:
+                time.sleep(_POLL_SECONDS)
+                continue
+            self._round = _OpenRound(call, self._roster)
+            payload = signed_offer(self._offer) | call_payload(call)
+            task = Task(
+                TRAIN, Shareable(payload), timeout=max(1, int(call.seconds)), result_received_cb=self._round.received
+            )
+            self.broadcast_and_wait(
+                task, fl_ctx, targets=self._members, min_responses=len(self._members), abort_signal=abort_signal
+            )
+            if abort_signal.triggered:
+                return  # the call stays open: it is lost, and its coordinator says so
+            self._box.answer(call, self._round.answers(down=len(self._members) * len(payload["weights"])))
+
+    def process_result_of_unknown_task(
+        self, client: Any, task_name: str, client_task_id: str, result: Shareable, fl_ctx: FLContext
+    ) -> None:
+        """An answer to a round that has closed, or a second one."""
+        del task_name, client_task_id, result, fl_ctx
+        if self._round is not None:
+            self._round.refused.append((client.name, "old_round"))
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """Nothing is prepared."""
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """Nothing is kept."""
+
+
+class _OpenRound:
+    """Answers to one call, until it closes."""
+
+    def __init__(self, call: RoundCall, roster: tuple[str, ...]) -> None:
+        self.refused: list[tuple[str, RefusedReason]] = []
+        self._call, self._roster = call, roster
+        self._kept: dict[str, RoundAnswers] = {}
+        self._up = 0
+
+    def received(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
+        """Keep or refuse the answer of a client; its name is that of its certificate."""
+        del fl_ctx
+        name, result = client_task.client.name, client_task.result
+        self._up += sum(len(each) for each in result.values() if isinstance(each, bytes))
+        found = RoundAnswers(contributions=(), refused=((name, "error"),))
+        if name in self._kept:
+            found = RoundAnswers(contributions=(), refused=((name, "second_answer"),))
+        elif result.get_return_code() == ReturnCode.OK:
+            found = read_answer(result, self._call, name, self._roster)
+        if found.contributions:
+            self._kept[name] = found
+        self.refused += found.refused
+        client_task.result = None
+
+    def answers(self, *, down: int) -> RoundAnswers:
+        """Everything that came before it closed."""
+        kept = tuple(answer for each in self._kept.values() for answer in each.contributions)
+        spent = [each.epsilon for each in self._kept.values() if each.epsilon is not None]
+        return RoundAnswers(
+            contributions=kept, refused=tuple(self.refused), bytes_up=self._up, bytes_down=down,
+            epsilon=max(spent, default=None),
+        )  # fmt: skip
+
+
+def signed_offer(folder: Path) -> dict[str, Any]:
+    """Offer and signature as they are sent."""
+    return {"offer": (folder / "offer.json").read_bytes(), "signature": (folder / "signature").read_text()}
+
+
+def take_bytes_alone() -> None:
+    """Let this process decode no arrays of NVFlare's, whose content it would fetch from the sender at any size."""
+    fobs._decomposers.pop("numpy.ndarray", None)  # noqa: SLF001  # there is no public way
+    fobs._dot_handlers.pop(dots.NUMPY_DOWNLOAD, None)  # noqa: SLF001
