@@ -24,7 +24,7 @@ def federated_plan(*, members=3, ranks=1, split="iid", steps=6, **changes):
     roster = tuple(f"member-{number}" for number in range(1, members + 1))
     simulate = SimulatedMembers(members=members, split=split)
     return tiny_plan(
-        "ddp" if ranks > 1 else "none", mesh=Mesh(dp_replicate=ranks), steps=steps, optimizer=changes.pop("optimizer", SGD),
+        "ddp" if ranks > 1 else "none", mesh=Mesh(dp_replicate=ranks), steps=steps, optimizer=SGD,
         federation=FederationPlan(table=replace(TABLE, simulate=simulate, **table), roster=roster, simulated=True),
         checkpoint=CheckpointPolicy(every=table.get("local_steps", 2)), **changes,
     )  # fmt: skip
