@@ -304,7 +304,7 @@ def _begin_again(folder: Path, box: Mailbox, generation: int) -> None:
         return
     if call is not None:
         box.answer(call, RoundAnswers(contributions=()))
-    os.execv(sys.executable, [sys.executable, "-m", MODULE, str(folder), str(generation)])
+    os.execv(sys.executable, [sys.executable, "-m", MODULE, str(folder), str(generation)])  # noqa: S606  # no shell is meant
 
 
 if __name__ == "__main__":
