@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gangline.errors import ConfigError, NotInstalledError
-from gangline.federated.mailbox import MAILBOX
 from gangline.launch.local.folder import GangFolder
 from gangline.launch.protocol import Gang
 from gangline.line.gangs.launchers import gangs_root
@@ -16,6 +16,9 @@ from gangline.signing.keys import signing_key
 from gangline.spec.config.secrets import parse_reference
 from gangline.spec.run_flags import stage
 from gangline.storage.objects.blobs import get_blob
+
+if TYPE_CHECKING:
+    from gangline.flare.kit import Kit
 
 _ENDING_SECONDS = 30.0
 _SHARE_OF_WAITING = 0.9
@@ -41,34 +44,45 @@ def carried(ctx: RunContext) -> Iterator[Callable[[Gang], None]]:
             f"launch.target: wanted local, for a federation is coordinated from this machine, found"
             f" {ctx.record.run.target}; leave federation.kit out to simulate its members"
         )
-    _require_nvflare()
+    kit, admin = _kits(ctx)
+    layer, key = (
+        get_blob(ctx.store, str(stage(ctx.record, "build").outputs["code"])),
+        signing_key(ctx.site, ctx.environ),
+    )
     with ExitStack() as stack:
 
         def start(gang: Gang) -> None:
             stack.close()
-            stack.enter_context(_coordinator(ctx, GangFolder(gangs_root(ctx.repo) / gang.name)))
+            folder = GangFolder(gangs_root(ctx.repo) / gang.name)
+            found = coordinator.Coordination(
+                kit=str(kit.folder), admin=str(admin.folder), mailbox=str(folder.inside / MAILBOX),
+                roster=federation.roster, quorum=federation.table.quorum,
+                wait_seconds=ctx.site.limits.run_seconds * _SHARE_OF_WAITING,
+            )  # fmt: skip
+            coordinator.prepare(folder.home / "coordinator", found, ctx.plan, layer, key)
+            stack.enter_context(_process(coordinator.MODULE, folder.home / "coordinator", ctx.environ))
 
         yield start
 
 
-@contextmanager
-def _coordinator(ctx: RunContext, folder: GangFolder) -> Iterator[None]:
-    from gangline.flare import coordinator  # few runs have a federation
+def _kits(ctx: RunContext) -> "tuple[Kit, Kit]":
+    """Kits of the server and of the admin, before anything starts."""
+    from gangline.flare.kit import ADMIN, SERVER, open_kit
 
-    site, federation = ctx.site.federation, ctx.plan.federation
+    site = ctx.site.federation
     assert site.kit is not None, "the plan has members of the site"
     assert site.admin is not None, "the rules of the site"
-    assert federation is not None, "a federated plan"
-    own, code = folder.home / "coordinator", str(stage(ctx.record, "build").outputs["code"])
-    found = coordinator.Coordination(
-        kit=str(Path(site.kit).expanduser()), admin=parse_reference(site.admin).name, roster=federation.roster,
-        mailbox=str(folder.inside / MAILBOX), quorum=federation.table.quorum,
-        wait_seconds=ctx.site.limits.run_seconds * _SHARE_OF_WAITING,
-    )  # fmt: skip
-    coordinator.prepare(own, found, ctx.plan, get_blob(ctx.store, code), signing_key(ctx.site, ctx.environ))
-    with (own / "log").open("ab") as log:
+    _require_nvflare()
+    kit = open_kit(Path(site.kit).expanduser(), SERVER)
+    return kit, open_kit(Path(parse_reference(site.admin).name).expanduser(), ADMIN)
+
+
+@contextmanager
+def _process(module: str, folder: Path, environ: Mapping[str, str]) -> Iterator[None]:
+    """The coordinator as a child of this driver."""
+    with (folder / "log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", coordinator.MODULE, str(own)], env=dict(ctx.environ), stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", module, str(folder)], env=dict(environ), stdin=subprocess.DEVNULL,
             stdout=log, stderr=log,
         )  # fmt: skip
     try:
