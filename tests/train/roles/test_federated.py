@@ -8,10 +8,10 @@ import torch
 from tests.train.gang import load_tiny, stored_model, tiny_plan
 
 from gangline.checkpoint.format.stored_tensors import stored_digests
+from gangline.errors import CapacityError
 from gangline.spec.federated import FederatedTable, FederationPlan, SimulatedMembers
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Job, Schedule
-from gangline.train.loop.trainer import Trainer  # noqa: F401  # the warm parent has it, too
 
 TABLE = FederatedTable(local_steps=2, quorum=3)
 SGD = {"elementwise": {"rule": "sgd", "lr": 0.05}}
@@ -198,24 +198,47 @@ def test_rates_follow_the_schedule_over_the_local_steps_of_the_whole_run(make_ga
     assert second["gradient_norm"] == 0.0  # the rate of the last local step of the run is zero
 
 
-@pytest.mark.skipif(not HAS_OPACUS, reason="opacus is not installed: pip install 'gangline[federated]'")
+needs_opacus = pytest.mark.skipif(not HAS_OPACUS, reason="opacus is not here: pip install 'gangline[federated]'")
+PRIVATE = {"members": 3, "epsilon": 6.0, "delta": 1e-3, "clip_grad": 1.0, "spare_rounds": 1}
+
+
+@needs_opacus
 def test_private_training_spends_what_the_accountant_says_and_no_more_than_was_asked(make_gang):
-    plan = federated_plan(members=3, steps=4, epsilon=6.0, delta=1e-3, clip_grad=1.0, spare_rounds=1)
-    gang = make_gang()
+    from opacus.accountants import RDPAccountant
+
+    from gangline.train.loop.private_training import RecordPrivacy
+
+    plan = federated_plan(steps=4, **PRIVATE)
+    rounds = trained(make_gang, plan).events(event="round")
+    oracle, privacy = RDPAccountant(), RecordPrivacy.of(plan, samples=12)
+    spent = []
+    for _ in rounds:
+        for _ in range(2):
+            oracle.step(noise_multiplier=privacy.noise, sample_rate=8 / 12)
+        spent.append(oracle.get_epsilon(delta=1e-3))
+    assert [each["epsilon"] for each in rounds] == pytest.approx(spent, rel=1e-6)
+    assert 0 < spent[0] < spent[1] <= 6.0
+    assert privacy.most_trainings == 3
+    for _ in range(3):
+        privacy.begin()
+    with pytest.raises(CapacityError, match="covers 3 trainings"):
+        privacy.begin()
+
+
+@needs_opacus
+@pytest.mark.long
+def test_a_restart_counts_the_training_that_was_under_way_and_noise_is_not_drawn_from_the_seed(make_gang):
+    gang, plan = make_gang(), federated_plan(steps=4, **PRIVATE)
     assert gang.run(plan, STRIKE="kill:0:12") == [137], gang.log()
     assert gang.run(plan) == [0], gang.log()
-    rounds = gang.events(event="round")
-    assert rounds[-1]["epsilon"] <= 6.0
-    assert rounds[-1]["epsilon"] > rounds[0]["epsilon"] > 0
-    again = trained(make_gang, plan)
-    assert any(not torch.equal(each, model_of(again)[name]) for name, each in model_of(gang).items()), (
-        "noise is not drawn from the seed of the run"
-    )
+    whole = trained(make_gang, plan)
+    assert gang.events(event="round")[-1]["epsilon"] > whole.events(event="round")[-1]["epsilon"]
+    assert any(not torch.equal(each, model_of(whole)[name]) for name, each in model_of(gang).items())
 
 
-@pytest.mark.skipif(not HAS_OPACUS, reason="opacus is not installed: pip install 'gangline[federated]'")
+@needs_opacus
+@pytest.mark.long
 def test_a_model_without_gradients_by_record_is_refused_by_name(make_gang):
     gang = make_gang()
-    plan = federated_plan(epsilon=6.0, clip_grad=1.0, model={"width": 8, "norm": True})
-    assert gang.run(plan) == [10], gang.log()
+    assert gang.run(federated_plan(**PRIVATE, model={"width": 8, "norm": True})) == [10], gang.log()
     assert "BatchNorm" in gang.log()

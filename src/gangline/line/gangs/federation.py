@@ -44,11 +44,12 @@ def carried(ctx: RunContext) -> Iterator[Callable[[Gang], None]]:
             f"launch.target: wanted local, for a federation is coordinated from this machine, found"
             f" {ctx.record.run.target}; leave federation.kit out to simulate its members"
         )
+    from gangline.federated.mailbox import MAILBOX  # numpy: few runs have a federation
+    from gangline.flare import coordinator
+
     kit, admin = _kits(ctx)
-    layer, key = (
-        get_blob(ctx.store, str(stage(ctx.record, "build").outputs["code"])),
-        signing_key(ctx.site, ctx.environ),
-    )
+    layer = get_blob(ctx.store, str(stage(ctx.record, "build").outputs["code"]))
+    key = signing_key(ctx.site, ctx.environ)
     with ExitStack() as stack:
 
         def start(gang: Gang) -> None:
