@@ -30,6 +30,8 @@ ENVIRONMENT_READERS = {
     "train/account/event_log.py": "conceals the secrets that a rank was given",
     "kfp/run_stage.py": "entry point of a pipeline task",
     "infer/__main__.py": "entry point of a server",
+    "flare/executor.py": "entry point of a job at a member",
+    "flare/server.py": "what NVFlare's server inherits",
     "git/command.py": "what git inherits",
     "launch/sandbox/environment.py": "what model code inherits",
     "launch/slurm/lives.py": "entry point of the script of a job",

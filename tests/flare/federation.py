@@ -19,7 +19,7 @@ from gangline.federated.mailbox import MailboxMembers
 from gangline.flare.coordinator import MODULE, Coordination, prepare
 from gangline.flare.join import close
 from gangline.flare.kit import CLIENT, open_kit
-from gangline.flare.member.member import Member
+from gangline.flare.member.federation_member import FederationMember
 from gangline.flare.member.settings import write_settings
 from gangline.storage.objects.code_layer import LayerFile, pack
 
@@ -128,7 +128,7 @@ class Federation:
         close(self.kit(name))
 
     def member(self, name):
-        return Member(self.kit(name), self.environ)
+        return FederationMember(self.kit(name), self.environ)
 
     def start(self, name, **environ):
         """Start the NVFlare client of a member."""

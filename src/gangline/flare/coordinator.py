@@ -1,7 +1,7 @@
-"""Coordinator of one federated run: a process beside the gang that asks members to take part and keeps a job running.
+"""Coordinator of one federated run: a process next to the gang that asks members to take part and keeps a job running.
 
 python -m gangline.flare.coordinator FOLDER, with what `prepare` wrote there. Each member is offered the run by a small
-job of its own, so that a refusal stops nobody else; the job that trains goes to those that accepted, ends with a round
+job of its own, so that a refusal stops no other; the job that trains goes to those that accepted, ends with a round
 when others did meanwhile, and is submitted again when it died: the round that was open is lost, and no more.
 """
 
@@ -19,7 +19,7 @@ from gangline.federated.mailbox import Mailbox
 from gangline.federated.protocol import RoundAnswers
 from gangline.federated.tensors import most_bytes
 from gangline.flare.kit import ADMIN, SERVER, Kit, open_kit
-from gangline.flare.member.member import OfferAnswer
+from gangline.flare.member.federation_member import OfferAnswer
 from gangline.flare.offer import make_offer
 from gangline.flare.server import CONTROLLERS, admin_session, server
 from gangline.flare.states import MemberState, write_states
@@ -36,12 +36,12 @@ _GRACE_SECONDS = 8.0
 _MOST_DEATHS = 3
 _MOST_GENERATIONS = 5
 _MORE_BYTES = 4 << 20
-"""Of a message, beside the tensors."""
+"""Of a message, in addition to the tensors."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Coordination(Document):
-    """What the process is told."""
+    """Orders of the process."""
 
     kit: str
     """Folder of the server kit."""
@@ -100,7 +100,7 @@ def prepare(folder: Path, found: Coordination, plan: Plan, layer: bytes, key: Si
 
 
 @dataclass(slots=True)
-class Coordinator:
+class RunCoordinator:
     """One generation of it."""
 
     folder: Path
@@ -124,7 +124,7 @@ class Coordinator:
 
     @property
     def handover(self) -> Path:
-        """File by which a job that trains is told to end with its round."""
+        """File that makes a job which trains end with its round."""
         return self.folder / "handover"
 
     def run(self) -> None:
@@ -292,7 +292,7 @@ def _serve(folder: Path, found: Coordination, box: Mailbox, *, most_message_byte
         server(kit, most_message_bytes=most_message_bytes) as process,
         admin_session(admin, process) as session,
     ):
-        Coordinator(folder=folder, found=found, kit=kit, session=session, box=box).run()
+        RunCoordinator(folder=folder, found=found, kit=kit, session=session, box=box).run()
 
 
 def _begin_again(folder: Path, box: Mailbox, generation: int) -> None:

@@ -1,4 +1,4 @@
-"""The carrier of a federated run: a process of the driver beside the gang, whose rank asks members through it."""
+"""The carrier of a federated run: a process of the driver next to the gang, whose rank asks members through it."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ VERSION = "2.9."
 
 
 @contextmanager
-def carried(ctx: RunContext) -> Iterator[Callable[[Gang], None]]:
+def carried(ctx: RunContext) -> Iterator[Callable[[Gang], Gang]]:
     """Start the coordinator for a gang that has begun, each time it is called; it ends with the block.
 
     Raises:
@@ -37,7 +37,7 @@ def carried(ctx: RunContext) -> Iterator[Callable[[Gang], None]]:
     """
     federation = ctx.plan.federation
     if federation is None or federation.simulated:
-        yield lambda _: None
+        yield lambda gang: gang
         return
     if ctx.record.run.target != "local":
         raise ConfigError(
@@ -52,7 +52,7 @@ def carried(ctx: RunContext) -> Iterator[Callable[[Gang], None]]:
     key = signing_key(ctx.site, ctx.environ)
     with ExitStack() as stack:
 
-        def start(gang: Gang) -> None:
+        def start(gang: Gang) -> Gang:
             stack.close()
             folder = GangFolder(gangs_root(ctx.repo) / gang.name)
             found = coordinator.Coordination(
@@ -62,6 +62,7 @@ def carried(ctx: RunContext) -> Iterator[Callable[[Gang], None]]:
             )  # fmt: skip
             coordinator.prepare(folder.home / "coordinator", found, ctx.plan, layer, key)
             stack.enter_context(_process(coordinator.MODULE, folder.home / "coordinator", ctx.environ))
+            return gang
 
         yield start
 

@@ -8,7 +8,7 @@ from gangline.errors import GateError, IntegrityError
 from gangline.federated.protocol import RefusedReason
 from gangline.flare.kit import Kit
 from gangline.flare.member.approval import Codes
-from gangline.flare.member.budget import Ledger
+from gangline.flare.member.budget import PrivacyLedger
 from gangline.flare.member.settings import read_settings
 from gangline.flare.offer import Offer, OfferTerms, read_offer
 from gangline.signing.keys import public_key
@@ -26,7 +26,7 @@ class OfferAnswer(Document):
     message: str = ""
 
 
-class Member:
+class FederationMember:
     """One member, on its own machine."""
 
     def __init__(self, kit: Kit, environ: Mapping[str, str]) -> None:
@@ -34,7 +34,7 @@ class Member:
         self._kit = kit
         self._environ = environ
         self.codes = Codes(kit.own / "codes")
-        self.ledger = Ledger(kit.own / "ledger.jsonl")
+        self.ledger = PrivacyLedger(kit.own / "ledger.jsonl")
 
     def settings(self) -> MemberTable:
         """Settings as they are now. Raises ConfigError."""
@@ -44,7 +44,7 @@ class Member:
         """What this member says to an offer; nothing is spent and no code runs.
 
         Raises:
-            ConfigError: Its settings are wrong, which is nobody else's business.
+            ConfigError: Its settings are wrong, which the coordinator need not know.
             StorageError: Its disk is full.
         """
         try:
