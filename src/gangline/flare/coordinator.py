@@ -7,6 +7,7 @@ when others did meanwhile, and is submitted again when it died: the round that w
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gangline.errors import CapacityError, GanglineError, GateError
+from gangline.errors import SIGTERM_CODE, CapacityError, GanglineError, GateError
 from gangline.federated.mailbox import Mailbox
 from gangline.federated.protocol import RoundAnswers
 from gangline.federated.tensors import most_bytes
@@ -108,6 +109,8 @@ class RunCoordinator:
     kit: Kit
     session: Any
     box: Mailbox
+    parent: int
+    """Process that started this one: it ends with it."""
     candidates: dict[str, _Candidate] = field(default_factory=dict)
     job: str | None = None
     """The job that trains."""
@@ -129,8 +132,7 @@ class RunCoordinator:
 
     def run(self) -> None:
         """Until the gang's rank asks nothing more, or the process that started this one ends."""
-        parent = os.getppid()
-        while not self.box.is_closed and os.getppid() == parent:
+        while not self.box.is_closed and os.getppid() == self.parent:
             self._look()
             for each in self.candidates.values():
                 self._offer(each)
@@ -261,13 +263,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(arguments or sys.argv[1:])
     folder, generation = Path(words[0]), int(words[1]) if words[1:] else 0
     found = Coordination.from_json((folder / "coordination.json").read_bytes())
-    box = Mailbox(Path(found.mailbox))
+    box, parent = Mailbox(Path(found.mailbox)), os.getppid()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(SIGTERM_CODE))  # so that the server ends, too
     try:
         while (call := box.next_call()) is None:
-            if box.is_closed:
+            if box.is_closed or os.getppid() != parent:
                 return 0
             time.sleep(_POLL_SECONDS)
-        _serve(folder, found, box, most_message_bytes=most_bytes(call.weights) + _MORE_BYTES)
+        _serve(folder, found, box, parent=parent, most_message_bytes=most_bytes(call.weights) + _MORE_BYTES)
     except GanglineError as error:
         if (call := box.next_call()) is not None:
             box.fail(call, error)
@@ -279,7 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _serve(folder: Path, found: Coordination, box: Mailbox, *, most_message_bytes: int) -> None:
+def _serve(folder: Path, found: Coordination, box: Mailbox, *, parent: int, most_message_bytes: int) -> None:
     """Run a server and the coordinator with it.
 
     Raises:
@@ -292,7 +295,7 @@ def _serve(folder: Path, found: Coordination, box: Mailbox, *, most_message_byte
         server(kit, most_message_bytes=most_message_bytes) as process,
         admin_session(admin, process) as session,
     ):
-        RunCoordinator(folder=folder, found=found, kit=kit, session=session, box=box).run()
+        RunCoordinator(folder=folder, found=found, kit=kit, session=session, box=box, parent=parent).run()
 
 
 def _begin_again(folder: Path, box: Mailbox, generation: int) -> None:

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ from gangline.storage.objects.blobs import get_blob
 if TYPE_CHECKING:
     from gangline.flare.kit import Kit
 
+Started = Callable[[Gang, int], object]
+"""Called with a gang that has begun, and the restarts before it."""
 _ENDING_SECONDS = 30.0
 _SHARE_OF_WAITING = 0.9
 """Of the time that a run may take, for members to accept: the gang's own end is later, and says less."""
@@ -28,8 +30,8 @@ VERSION = "2.9."
 
 
 @contextmanager
-def carried(ctx: RunContext) -> Iterator[Callable[[Gang], Gang]]:
-    """Start the coordinator for a gang that has begun, each time it is called; it ends with the block.
+def carried(ctx: RunContext, started: Started) -> Iterator[Started]:
+    """`started`, before which the coordinator for the gang starts that has begun; it ends with the block.
 
     Raises:
         ConfigError: The site's kits are wrong, or its gangs do not run on this machine.
@@ -37,7 +39,7 @@ def carried(ctx: RunContext) -> Iterator[Callable[[Gang], Gang]]:
     """
     federation = ctx.plan.federation
     if federation is None or federation.simulated:
-        yield lambda gang: gang
+        yield started
         return
     if ctx.record.run.target != "local":
         raise ConfigError(
@@ -52,7 +54,7 @@ def carried(ctx: RunContext) -> Iterator[Callable[[Gang], Gang]]:
     key = signing_key(ctx.site, ctx.environ)
     with ExitStack() as stack:
 
-        def start(gang: Gang) -> Gang:
+        def start(gang: Gang, restarts: int) -> object:
             stack.close()
             folder = GangFolder(gangs_root(ctx.repo) / gang.name)
             found = coordinator.Coordination(
@@ -62,7 +64,7 @@ def carried(ctx: RunContext) -> Iterator[Callable[[Gang], Gang]]:
             )  # fmt: skip
             coordinator.prepare(folder.home / "coordinator", found, ctx.plan, layer, key)
             stack.enter_context(_process(coordinator.MODULE, folder.home / "coordinator", ctx.environ))
-            return gang
+            return started(gang, restarts)
 
         yield start
 
@@ -89,12 +91,11 @@ def _process(module: str, folder: Path, environ: Mapping[str, str]) -> Iterator[
         )  # fmt: skip
     try:
         yield
-    finally:
-        try:
+        with suppress(subprocess.TimeoutExpired):  # of a gang that ended before it said so
             process.wait(_ENDING_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            process.wait()
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def _require_nvflare() -> None:

@@ -50,11 +50,8 @@ def train(ctx: RunContext) -> StageResult:
     if earlier is not None:
         return _taken(ctx, key, earlier)
     target = ctx.record.run.target
-    with carried(ctx) as carry:
-        finished = run_gang(
-            ctx, "train", ctx.plan,
-            on_started=lambda gang, restarts: ctx.change(lambda record: with_gang(record, carry(gang), target, restarts)),
-        )  # fmt: skip
+    with carried(ctx, lambda *gang: ctx.change(lambda record: with_gang(record, gang[0], target, gang[1]))) as started:
+        finished = run_gang(ctx, "train", ctx.plan, on_started=started)
     collected, ran = read_outputs(ctx, finished), _ran(ctx, finished)
     written, error = MetricsFile(), finished.error or _work_tree_error(ctx, ran)
     own = _own_metrics(finished, ctx.line.train.seed)
