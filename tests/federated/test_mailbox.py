@@ -106,6 +106,13 @@ def test_a_link_in_place_of_a_file_or_a_folder_is_refused(tmp_path):
     (shared / "calls").symlink_to(tmp_path / "calls")
     with pytest.raises(IntegrityError, match="wanted a folder"):
         box.next_call()
+    other = tmp_path / "other"
+    other.mkdir()
+    shared.rename(tmp_path / "was")
+    shared.symlink_to(other)
+    with pytest.raises(IntegrityError, match="wanted a folder"):
+        MailboxMembers(shared).close()
+    assert not list(other.iterdir())
 
 
 def test_a_change_that_is_larger_than_the_model_is_not_read(tmp_path):

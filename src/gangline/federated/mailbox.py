@@ -11,7 +11,7 @@ that are links are refused, sizes are bounded, and tensors are read as arrays al
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +22,8 @@ from gangline.federated.protocol import Contribution, RefusedReason, RoundAnswer
 from gangline.federated.tensors import most_bytes, pack_tensors, unpack_tensors
 from gangline.spec.codec import canonical, from_json
 
+MAILBOX = "federation"
+"""Name of the folder in that of a gang, in which its rank asks a carrier."""
 _CALLS, _ANSWERS, _CLOSED = "calls", "answers", "closed.json"
 _MOST_JSON_BYTES = 4 << 20
 _MOST_CALL_BYTES = 64 << 30
@@ -64,7 +66,7 @@ class AnswerFile:
 
 
 class MailboxMembers:
-    """Members behind a mailbox: implements `Members`."""
+    """Members behind a mailbox: implements `RoundMembers`."""
 
     def __init__(
         self, folder: Path, *, on_wait: Callable[[], None] = lambda: None, poll_seconds: float = _POLL_SECONDS
@@ -89,7 +91,7 @@ class MailboxMembers:
         """
         weights = pack_tensors(call.weights)
         name = _name_of(call, weights)
-        with _opened(self._folder / _CALLS, make=True) as calls:
+        with _opened(self._folder, _CALLS, make=True) as calls:
             for old in _listed(calls):
                 if not old.startswith(name):
                     os.unlink(old, dir_fd=calls)
@@ -104,7 +106,7 @@ class MailboxMembers:
     def _find(self, name: str, call: RoundCall) -> RoundAnswers | None:
         if not (self._folder / _ANSWERS / f"{name}.json").exists():
             return None
-        with _opened(self._folder / _ANSWERS) as answers:
+        with _opened(self._folder, _ANSWERS) as answers:
             found = from_json(AnswerFile, _read(answers, f"{name}.json", _MOST_JSON_BYTES))
             if found.exit_code is not None:
                 raise error_for(found.exit_code)(found.message)
@@ -129,7 +131,7 @@ class MailboxMembers:
 
     def close(self) -> None:
         """Tell the process that answers that no call follows."""
-        with _opened(self._folder / _CALLS, make=True) as calls:
+        with _opened(self._folder, _CALLS, make=True) as calls:
             _write(calls, _CLOSED, b"{}")
 
 
@@ -153,7 +155,7 @@ class Mailbox:
         """
         if not (self._folder / _CALLS).exists():
             return None
-        with _opened(self._folder / _CALLS) as calls, _opened(self._folder / _ANSWERS, make=True) as answers:
+        with _opened(self._folder, _CALLS) as calls, _opened(self._folder, _ANSWERS, make=True) as answers:
             done = _listed(answers)
             for file in sorted(_listed(calls), reverse=True):
                 if file.endswith(".json") and file[0].isdigit() and file not in done:
@@ -199,7 +201,7 @@ class Mailbox:
 
     def _write(self, call: RoundCall, found: AnswerFile, changes: list[Any]) -> None:
         name = self._names[call.number, call.attempt]
-        with _opened(self._folder / _ANSWERS, make=True) as answers:
+        with _opened(self._folder, _ANSWERS, make=True) as answers:
             for old in _listed(answers):
                 if not old.startswith(name):
                     os.unlink(old, dir_fd=answers)
@@ -215,20 +217,24 @@ def _name_of(call: RoundCall, weights: bytes) -> str:
 
 
 @contextmanager
-def _opened(folder: Path, *, make: bool = False) -> Iterator[int]:
-    """File descriptor of a folder, which is no link."""
-    if make:
-        folder.mkdir(exist_ok=True)
+def _opened(folder: Path, name: str, *, make: bool = False) -> Iterator[int]:
+    """File descriptor of a folder in `folder`; neither is a link, whoever has put it there."""
+    flags, handles = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, []
     try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except NotADirectoryError as error:
-        raise IntegrityError(f"{folder}: wanted a folder, found something else or a link") from error
+        handles.append(os.open(folder, flags))
+        if make:
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=handles[0])
+        handles.append(os.open(name, flags, dir_fd=handles[0]))
     except OSError as error:
-        raise IntegrityError(f"{folder}: wanted a folder, found: {error.strerror}") from error
+        for handle in handles:
+            os.close(handle)
+        raise IntegrityError(f"{folder / name}: wanted a folder and no link, found: {error.strerror}") from error
     try:
-        yield handle
+        yield handles[1]
     finally:
-        os.close(handle)
+        for handle in handles:
+            os.close(handle)
 
 
 def _listed(folder: int) -> set[str]:

@@ -5,6 +5,9 @@ checked, and refused by reason; NVFlare's own arrays are not taken, for they are
 """
 
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,11 @@ from nvflare.fuel.utils.fobs import dots, fobs
 
 from gangline.errors import IntegrityError
 from gangline.federated.mailbox import Mailbox
-from gangline.federated.protocol import RefusedReason, RoundAnswers, RoundCall
+from gangline.federated.protocol import RoundAnswers, RoundCall
 from gangline.flare.member.member import OfferAnswer
-from gangline.flare.wire import OFFER, TRAIN, bytes_of, call_payload, read_answer
+from gangline.flare.offer import Offer
+from gangline.flare.open_round import PlainRound, Received, SummedRound
+from gangline.flare.wire import OFFER, SUM, TRAIN, bytes_of, call_payload, refused_payload
 from gangline.storage.folder.durable_files import replace_file
 
 _POLL_SECONDS = 0.1
@@ -86,7 +91,8 @@ class RoundsController(Controller):  # type: ignore[misc]
         take_bytes_alone()
         self._box, self._offer, self._handover = Mailbox(Path(mailbox)), Path(offer), Path(handover)
         self._members, self._roster = members, tuple(roster)
-        self._round: _OpenRound | None = None
+        self._terms = Offer.from_json((self._offer / "offer.json").read_bytes()).terms
+        self._round: PlainRound | SummedRound | None = None
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Rounds, one after the other."""
@@ -95,17 +101,46 @@ class RoundsController(Controller):  # type: ignore[misc]
             if call is None:
                 time.sleep(_POLL_SECONDS)
                 continue
-            self._round = _OpenRound(call, self._roster)
+            ask = partial(self._ask, abort_signal, fl_ctx)
             payload = signed_offer(self._offer) | call_payload(call)
-            task = Task(
-                TRAIN, Shareable(payload), timeout=max(1, int(call.seconds)), result_received_cb=self._round.received
-            )
-            self.broadcast_and_wait(
-                task, fl_ctx, targets=self._members, min_responses=len(self._members), abort_signal=abort_signal
-            )
+            answers = self._summed(call, payload, ask) if self._terms.secure_sum else self._plain(call, payload, ask)
             if abort_signal.triggered:
                 return  # the call stays open: it is lost, and its coordinator says so
-            self._box.answer(call, self._round.answers(down=len(self._members) * len(payload["weights"])))
+            down = answers.bytes_down + len(self._members) * len(payload["weights"])
+            self._box.answer(call, replace(answers, bytes_down=down))
+
+    def _plain(self, call: RoundCall, payload: dict[str, Any], ask: Callable[..., None]) -> RoundAnswers:
+        """One message of a round: members train and answer."""
+        self._round = found = PlainRound(call, self._roster)
+        ask(TRAIN, payload, members=self._members, received=found.received, seconds=call.seconds)
+        return found.answers()
+
+    def _summed(self, call: RoundCall, payload: dict[str, Any], ask: Callable[..., None]) -> RoundAnswers:
+        """Two messages of a round: members train and send keys, then those that did send masked answers."""
+        closes = time.monotonic() + call.seconds
+        self._round = found = SummedRound(call, self._terms.plan, self._roster)
+        ask(TRAIN, payload, members=self._members, received=found.received_key, seconds=call.seconds)
+        if found.ready:
+            left = closes - time.monotonic()
+            ask(SUM, found.payload(), members=found.ready, received=found.received_vector, seconds=left)
+        return found.answers()
+
+    def _ask(
+        self, abort_signal: Signal, fl_ctx: FLContext, name: str, payload: dict[str, Any], *,
+        members: Sequence[str], received: Received, seconds: float,
+    ) -> None:  # fmt: skip
+        """Send one task to members and wait until all of them have answered, or the time is up."""
+
+        def taken(client_task: ClientTask, _: FLContext) -> None:
+            result = client_task.result
+            is_error = result.get_return_code() != ReturnCode.OK
+            received(client_task.client.name, refused_payload("error") if is_error else result)
+            client_task.result = None
+
+        task = Task(name, Shareable(payload), timeout=max(1, int(seconds)), result_received_cb=taken)
+        self.broadcast_and_wait(
+            task, fl_ctx, targets=list(members), min_responses=len(members), abort_signal=abort_signal
+        )  # fmt: skip
 
     def process_result_of_unknown_task(
         self, client: Any, task_name: str, client_task_id: str, result: Shareable, fl_ctx: FLContext
@@ -120,40 +155,6 @@ class RoundsController(Controller):  # type: ignore[misc]
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Nothing is kept."""
-
-
-class _OpenRound:
-    """Answers to one call, until it closes."""
-
-    def __init__(self, call: RoundCall, roster: tuple[str, ...]) -> None:
-        self.refused: list[tuple[str, RefusedReason]] = []
-        self._call, self._roster = call, roster
-        self._kept: dict[str, RoundAnswers] = {}
-        self._up = 0
-
-    def received(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
-        """Keep or refuse the answer of a client; its name is that of its certificate."""
-        del fl_ctx
-        name, result = client_task.client.name, client_task.result
-        self._up += sum(len(each) for each in result.values() if isinstance(each, bytes))
-        found = RoundAnswers(contributions=(), refused=((name, "error"),))
-        if name in self._kept:
-            found = RoundAnswers(contributions=(), refused=((name, "second_answer"),))
-        elif result.get_return_code() == ReturnCode.OK:
-            found = read_answer(result, self._call, name, self._roster)
-        if found.contributions:
-            self._kept[name] = found
-        self.refused += found.refused
-        client_task.result = None
-
-    def answers(self, *, down: int) -> RoundAnswers:
-        """Everything that came before it closed."""
-        kept = tuple(answer for each in self._kept.values() for answer in each.contributions)
-        spent = [each.epsilon for each in self._kept.values() if each.epsilon is not None]
-        return RoundAnswers(
-            contributions=kept, refused=tuple(self.refused), bytes_up=self._up, bytes_down=down,
-            epsilon=max(spent, default=None),
-        )  # fmt: skip
 
 
 def signed_offer(folder: Path) -> dict[str, Any]:

@@ -256,34 +256,10 @@ class Coordinator:
         self.session.abort_job(job)
 
 
-def _generations(folder: Path, found: Coordination, box: Mailbox, *, most_message_bytes: int) -> None:
-    """Run a coordinator, and another one after a server that died: the round that was open is lost.
-
-    Raises:
-        CapacityError: The server died too often, or its port is taken.
-        ConfigError: A kit lacks a file.
-    """
-    kit, admin = open_kit(Path(found.kit), SERVER), open_kit(Path(found.admin), ADMIN)
-    for _ in range(_MOST_GENERATIONS):
-        try:
-            with (
-                server(kit, most_message_bytes=most_message_bytes) as process,
-                admin_session(admin, process) as session,
-            ):
-                Coordinator(folder=folder, found=found, kit=kit, session=session, box=box).run()
-                return
-        except GanglineError:
-            raise
-        except Exception as error:  # nvflare raises many kinds where its server is gone
-            sys.stderr.write(f"NVFlare's server is lost: {type(error).__name__}: {error}\n")
-        if (call := box.next_call()) is not None:
-            box.answer(call, RoundAnswers(contributions=()))
-    raise CapacityError(f"NVFlare's server died {_MOST_GENERATIONS} times; {kit.own / 'server.log'} says why")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the coordinator of a folder; returns the exit code."""
-    folder = Path((arguments or sys.argv[1:])[0])
+    words = list(arguments or sys.argv[1:])
+    folder, generation = Path(words[0]), int(words[1]) if words[1:] else 0
     found = Coordination.from_json((folder / "coordination.json").read_bytes())
     box = Mailbox(Path(found.mailbox))
     try:
@@ -291,13 +267,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if box.is_closed:
                 return 0
             time.sleep(_POLL_SECONDS)
-        _generations(folder, found, box, most_message_bytes=most_bytes(call.weights) + _MORE_BYTES)
+        _serve(folder, found, box, most_message_bytes=most_bytes(call.weights) + _MORE_BYTES)
     except GanglineError as error:
         if (call := box.next_call()) is not None:
             box.fail(call, error)
         sys.stderr.write(f"{error}\n")
         return error.exit_code
+    except Exception as error:  # nvflare raises many kinds where its server is gone
+        sys.stderr.write(f"NVFlare's server is lost: {type(error).__name__}: {error}\n")
+        _begin_again(folder, box, generation + 1)
     return 0
+
+
+def _serve(folder: Path, found: Coordination, box: Mailbox, *, most_message_bytes: int) -> None:
+    """Run a server and the coordinator with it.
+
+    Raises:
+        CapacityError: The server does not start, or its port is taken.
+        ConfigError: A kit lacks a file.
+        Exception: Whatever NVFlare raises where its server is lost.
+    """
+    kit, admin = open_kit(Path(found.kit), SERVER), open_kit(Path(found.admin), ADMIN)
+    with (
+        server(kit, most_message_bytes=most_message_bytes) as process,
+        admin_session(admin, process) as session,
+    ):
+        Coordinator(folder=folder, found=found, kit=kit, session=session, box=box).run()
+
+
+def _begin_again(folder: Path, box: Mailbox, generation: int) -> None:
+    """Replace this process by the next generation: the round that was open is lost; nvflare connects once a process."""
+    call = box.next_call()
+    if generation >= _MOST_GENERATIONS:
+        if call is not None:
+            box.fail(call, CapacityError(f"NVFlare's server died {generation} times; server.log in its kit says why"))
+        return
+    if call is not None:
+        box.answer(call, RoundAnswers(contributions=()))
+    os.execv(sys.executable, [sys.executable, "-m", MODULE, str(folder), str(generation)])  # noqa: S606  # no shell is meant
 
 
 if __name__ == "__main__":

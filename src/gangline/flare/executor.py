@@ -21,8 +21,19 @@ from gangline.flare.join import require_closed
 from gangline.flare.kit import CLIENT, Kit, open_kit
 from gangline.flare.member.local_gang import LocalGang
 from gangline.flare.member.member import Member, OfferAnswer
+from gangline.flare.member.sums import MemberSums
 from gangline.flare.offer import Offer, read_offer
-from gangline.flare.wire import OFFER, answer_payload, bytes_of, read_call, refused_payload
+from gangline.flare.wire import (
+    OFFER,
+    SUM,
+    answer_payload,
+    bytes_of,
+    key_payload,
+    masked_payload,
+    read_call,
+    read_sum,
+    refused_payload,
+)
 
 
 class MemberExecutor(Executor):  # type: ignore[misc]  # nvflare has no types
@@ -32,6 +43,7 @@ class MemberExecutor(Executor):  # type: ignore[misc]  # nvflare has no types
         super().__init__()
         self._offer: Offer | None = None
         self._gang: LocalGang | None = None
+        self._sums: MemberSums | None = None
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Answer one task; no error leaves this process, and none is told in more than a word."""
@@ -41,6 +53,8 @@ class MemberExecutor(Executor):  # type: ignore[misc]  # nvflare has no types
             member = Member(kit, os.environ)
             if task_name == OFFER:
                 found: dict[str, Any] = self._answer_offer(member, shareable)
+            elif task_name == SUM:
+                found = self._answer_sum(shareable)
             else:
                 found = self._answer_call(member, kit, shareable, abort_signal)
         except Exception as error:  # model code is behind it
@@ -63,12 +77,20 @@ class MemberExecutor(Executor):  # type: ignore[misc]  # nvflare has no types
         if self._gang is None or self._offer != offer:
             if self._gang is not None:
                 self._gang.close()
-            data = Path(member.settings().data)
-            self._offer, self._gang = offer, LocalGang(
-                offer.terms.plan, code, data, name=kit.name, trainings=max(0, before)
-            )  # fmt: skip
-        found = self._gang.ask(call, is_stopped=lambda: stop.triggered)
-        return answer_payload(call, found.contributions[0], epsilon=found.epsilon)
+            settings = member.settings()
+            data = Path(settings.data)
+            self._sums = MemberSums(kit, offer, least=settings.least_sum) if offer.terms.secure_sum else None
+            self._offer, self._gang = offer, LocalGang(offer.terms.plan, code, data, name=kit.name)
+        found = self._gang.ask(call, trainings=max(0, before), is_stopped=lambda: stop.triggered)
+        answer = found.contributions[0]
+        if self._sums is None:
+            return answer_payload(call, answer, epsilon=found.epsilon)
+        return key_payload(self._sums.begin(call, answer), answer.metrics)
+
+    def _answer_sum(self, payload: Shareable) -> dict[str, Any]:
+        if self._sums is None:
+            raise IntegrityError("wanted a sum that was begun, found none")
+        return masked_payload(self._sums.mask(*read_sum(payload)))
 
     def _answer_offer(self, member: Member, payload: Shareable) -> dict[str, Any]:
         data, layer = bytes_of(payload, "offer"), bytes_of(payload, "layer") if "layer" in payload else None

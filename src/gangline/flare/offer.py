@@ -44,7 +44,7 @@ class Offer(Document):
         spare = -(-plan.rounds // 10) if table.spare_rounds is None else table.spare_rounds
         return OfferTerms(
             plan=plan, commit=commit, roster=plan.federation.roster, epsilon=table.epsilon,
-            delta=table.delta, trainings=plan.rounds + spare,
+            delta=table.delta, trainings=plan.rounds + spare, secure_sum=table.secure_sum,
         )  # fmt: skip
 
 
@@ -60,6 +60,8 @@ class OfferTerms:
     delta: float
     trainings: int
     """Rounds, and those that may be lost."""
+    secure_sum: bool
+    """The coordinator is to see sums alone."""
 
 
 def make_offer(plan: Plan, layer: bytes, key: SigningKey) -> tuple[Offer, str]:

@@ -71,18 +71,12 @@ def admin_session(admin: Kit, process: "subprocess.Popen[bytes]") -> Iterator[An
     """
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-    deadline = time.monotonic() + _START_SECONDS
-    while True:
-        try:
-            session = new_secure_session(admin.name, str(admin.folder), timeout=5.0)
-            break
-        except Exception as error:
-            if time.monotonic() > deadline or process.poll() is not None:
-                raise CapacityError(
-                    f"wanted a session of {admin.name} with NVFlare's server, found: {error}; its log is server.log in"
-                    " the folder gangline of its kit"
-                ) from error
-            time.sleep(1.0)
+    plain = read_settings(admin.folder / "startup/fed_admin.json")["admin"]
+    _wait_for_port(str(plain["host"]), int(plain["port"]), process)  # a session that failed once fails for ever
+    try:
+        session = new_secure_session(admin.name, str(admin.folder), timeout=_START_SECONDS)
+    except Exception as error:
+        raise _unreachable(f"no session of {admin.name}: {error}") from error
     try:
         yield session
     finally:
@@ -116,6 +110,25 @@ def _require_port(kit: Kit) -> None:
         raise CapacityError(
             f"wanted port {port} for NVFlare's server, found: {error.strerror}; one federated run at a time uses a kit"
         ) from error
+
+
+def _wait_for_port(host: str, port: int, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=5.0).close()
+        except OSError as error:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise _unreachable(f"{host}:{port}: {error.strerror or error}") from error
+            time.sleep(0.5)
+        else:
+            return
+
+
+def _unreachable(found: str) -> CapacityError:
+    return CapacityError(
+        f"wanted NVFlare's server, found {found}; server.log in the folder gangline of its kit says why"
+    )
 
 
 def _end_all(folder: Path) -> None:

@@ -3,7 +3,7 @@
 A task or an answer is a dictionary of bytes and texts, so that neither side builds an object that the other one chose.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -13,7 +13,7 @@ from gangline.federated.protocol import Contribution, RefusedReason, RoundAnswer
 from gangline.federated.tensors import most_bytes, pack_tensors, unpack_tensors
 from gangline.spec.codec import canonical, from_json
 
-OFFER, TRAIN = "offer", "train"
+OFFER, TRAIN, SUM = "offer", "train", "sum"
 """Names of tasks."""
 MOST_ANSWER_JSON_BYTES = 1 << 20
 
@@ -34,6 +34,18 @@ class _AnswerHead:
     loss: float | None
     metrics: dict[str, tuple[float, float]]
     epsilon: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _SumHead:
+    number: int
+    attempt: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Names:
+    names: tuple[str, ...]
 
 
 def call_payload(call: RoundCall) -> dict[str, bytes]:
@@ -65,6 +77,49 @@ def answer_payload(call: RoundCall, answer: Contribution, *, epsilon: float | No
     return {"answer": canonical(head), "change": change}
 
 
+def key_payload(key: bytes, names: Iterable[str]) -> dict[str, bytes]:
+    """A member's signed key, with the names of what it measured."""
+    return {"key": key, "names": canonical(sorted(names))}
+
+
+def read_key(payload: Mapping[str, Any]) -> tuple[bytes, list[str]] | RefusedReason:
+    """Signed key and names of metrics of a member, or why there are none."""
+    if (reason := _refused(payload)) is not None:
+        return reason
+    try:
+        names = from_json(_Names, b'{"names":' + bytes_of(payload, "names")[:MOST_ANSWER_JSON_BYTES] + b"}").names
+        return bytes_of(payload, "key"), list(names)
+    except IntegrityError:
+        return "shape"
+
+
+def sum_payload(call: RoundCall, keys: Sequence[bytes], names: Sequence[str]) -> dict[str, Any]:
+    """What members need to mask their answers to `call`."""
+    head = _SumHead(number=call.number, attempt=call.attempt, names=tuple(names))
+    return {"sum": canonical(head), "keys": list(keys)}
+
+
+def read_sum(payload: Mapping[str, Any]) -> tuple[int, int, list[bytes], list[str]]:
+    """Round, attempt, keys and names. Raises IntegrityError for anything else."""
+    head, keys = from_json(_SumHead, bytes_of(payload, "sum")), payload.get("keys")
+    if not isinstance(keys, list) or not all(isinstance(each, bytes) for each in keys):
+        raise IntegrityError("keys: wanted a list of bytes, found something else")
+    return head.number, head.attempt, keys, list(head.names)
+
+
+def masked_payload(vector: bytes) -> dict[str, bytes]:
+    """A masked answer as it is sent."""
+    return {"masked": vector}
+
+
+def read_masked(payload: Mapping[str, Any], *, size: int) -> bytes | RefusedReason:
+    """A masked answer of `size` bytes, or why there is none."""
+    if (reason := _refused(payload)) is not None:
+        return reason
+    found = payload.get("masked")
+    return found if isinstance(found, bytes) and len(found) == size else "shape"
+
+
 def refused_payload(reason: RefusedReason) -> dict[str, str]:
     """A member's word that it does not answer a call; why in more words stays in its log."""
     return {"refused": reason}
@@ -82,9 +137,8 @@ def read_answer(payload: Mapping[str, Any], call: RoundCall, member: str, roster
 def _read_contribution(
     payload: Mapping[str, Any], call: RoundCall, member: str, roster: tuple[str, ...]
 ) -> Contribution | RefusedReason:
-    reason = payload.get("refused")
-    if reason is not None:
-        return next((each for each in get_args(RefusedReason) if each == reason), "error")
+    if (reason := _refused(payload)) is not None:
+        return reason
     try:
         head = from_json(_AnswerHead, bytes_of(payload, "answer")[:MOST_ANSWER_JSON_BYTES])
         data = bytes_of(payload, "change")
@@ -99,6 +153,11 @@ def _read_contribution(
         members=(member,), weight=head.weight, change=change, loss=head.loss, metrics=head.metrics
     )  # fmt: skip
     return refusal(answer, call.weights, roster) or answer
+
+
+def _refused(payload: Mapping[str, Any]) -> RefusedReason | None:
+    said = payload.get("refused")
+    return None if said is None else next((each for each in get_args(RefusedReason) if each == said), "error")
 
 
 def bytes_of(payload: Mapping[str, Any], key: str) -> bytes:

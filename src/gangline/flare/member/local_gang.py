@@ -25,27 +25,26 @@ _ALL_DAYS = 365 * 86_400.0
 class LocalGang:
     """The rank of one run at this member, started with its first call."""
 
-    def __init__(self, plan: Plan, code: bytes, data: Path, *, name: str, trainings: int) -> None:
+    def __init__(self, plan: Plan, code: bytes, data: Path, *, name: str) -> None:
         """Args:
         plan: Of the run.
         code: Its code layer, which was approved.
         data: Folder that it reads.
         name: Of the member.
-        trainings: So many of the run were made here before, in an earlier process.
         """
         self._plan, self._code, self._data = plan, code, data
-        self._name, self._trainings = name, trainings
+        self._name = name
         self._stack = ExitStack()
         self._running: RunningModule | None = None
 
-    def ask(self, call: RoundCall, *, is_stopped: Callable[[], bool]) -> RoundAnswers:
-        """The answer of this member's rank.
+    def ask(self, call: RoundCall, *, trainings: int, is_stopped: Callable[[], bool]) -> RoundAnswers:
+        """The answer of this member's rank; before this call it made so many private trainings.
 
         Raises:
             IntegrityError: There is no bubblewrap here, or the answer is none.
             TrainingError: Model code raised, or did not answer in time.
         """
-        running = self._running or self._start()
+        running = self._running or self._start(trainings)
         deadline = time.monotonic() + call.seconds
 
         def look() -> None:
@@ -68,7 +67,7 @@ class LocalGang:
         self._running = None
         self._stack.close()
 
-    def _start(self) -> RunningModule:
+    def _start(self, trainings: int) -> RunningModule:
         engine = find_engine("required", wide=False)
         if not engine.hides:
             raise IntegrityError(
@@ -76,7 +75,7 @@ class LocalGang:
             )
         sandbox = Sandbox(engine=engine, trust="fork", required=True)
         job = ModuleJob(
-            module=MODULE, arguments=("../plan.json", "../data", "../rounds", self._name, str(self._trainings)),
+            module=MODULE, arguments=("../plan.json", "../data", "../rounds", self._name, str(trainings)),
             code=self._code, path=self._plan.program.path, seconds=_ALL_DAYS, trust="fork",
             files={"plan.json": self._plan.to_json(), "data": self._data},
         )  # fmt: skip
