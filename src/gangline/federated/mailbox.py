@@ -66,7 +66,7 @@ class AnswerFile:
 
 
 class MailboxMembers:
-    """Members behind a mailbox: implements `Members`."""
+    """Members behind a mailbox: implements `RoundMembers`."""
 
     def __init__(
         self, folder: Path, *, on_wait: Callable[[], None] = lambda: None, poll_seconds: float = _POLL_SECONDS

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gangline.spec.federated import RefusedReason
 
-__all__ = ["Contribution", "Members", "RefusedReason", "RoundAnswers", "RoundCall", "Tensors"]
+__all__ = ["Contribution", "RefusedReason", "RoundAnswers", "RoundCall", "RoundMembers", "Tensors"]
 
 Tensors = Mapping[str, NDArray[np.float32]]
 """Trained tensors and floating buffers of the model, by name."""
@@ -31,7 +31,7 @@ class RoundCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contribution:
-    """Answer of one member, or with a secure sum that of several, whose single ones nobody has seen."""
+    """Answer of one member, or with a secure sum that of several, whose single ones the coordinator has not seen."""
 
     members: tuple[str, ...]
     weight: float
@@ -62,7 +62,7 @@ class RoundAnswers:
         return tuple(sorted(name for each in self.contributions for name in each.members))
 
 
-class Members(Protocol):
+class RoundMembers(Protocol):
     """Those who train: simulated ones in the gang, or clients of a carrier."""
 
     def ask(self, call: RoundCall) -> RoundAnswers:

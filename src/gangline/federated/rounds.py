@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gangline.errors import CapacityError, GanglineError, GateError, TrainingError
 from gangline.federated.merge import means_of, merge, refusal
-from gangline.federated.protocol import Contribution, Members, RoundAnswers, RoundCall, Tensors
+from gangline.federated.protocol import Contribution, RoundAnswers, RoundCall, RoundMembers, Tensors
 from gangline.spec.federated import FederationPlan, RefusedReason
 
 MOST_LOST = 5
@@ -39,7 +39,7 @@ class Rounds:
     """The rounds of one generation of a coordinator; it holds no weights, so that a restart continues from a save."""
 
     def __init__(
-        self, plan: FederationPlan, members: Members, *, generation: int = 0,
+        self, plan: FederationPlan, members: RoundMembers, *, generation: int = 0,
         on_attempt: Callable[[RoundResult], None] = lambda _: None,
     ) -> None:  # fmt: skip
         """Args:

@@ -26,7 +26,7 @@ from gangline.train.task import Batch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Member:
+class LocalMember:
     """One member's data, and its privacy."""
 
     name: str
@@ -51,7 +51,7 @@ class MemberTraining:
         self._model: nn.Module = deepcopy(trainer.wrapped.bare)
         self._rate_ratio = rate_function(self._plan.schedule)
 
-    def train(self, member: Member, call: RoundCall) -> Contribution:
+    def train(self, member: LocalMember, call: RoundCall) -> Contribution:
         """Train from the call's weights for one round; the change is clipped as the line says.
 
         Raises:
@@ -89,7 +89,7 @@ class MemberTraining:
             loss=total / weight if weight else None,
         )  # fmt: skip
 
-    def judge(self, member: Member, call: RoundCall) -> Contribution:
+    def judge(self, member: LocalMember, call: RoundCall) -> Contribution:
         """Sum and weight of each metric of the call's weights on the held-out samples; no metric without any."""
         load_arrays(self._model, call.weights)
         self._model.eval()

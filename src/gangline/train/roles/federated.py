@@ -14,7 +14,7 @@ import torch.distributed as dist
 from gangline.errors import SIGTERM_CODE, NonFiniteError
 from gangline.federated.mailbox import MAILBOX, MailboxMembers
 from gangline.federated.merge import norm_of
-from gangline.federated.protocol import Members
+from gangline.federated.protocol import RoundMembers
 from gangline.federated.rounds import RoundResult, Rounds
 from gangline.spec.gang.status import GangResult, JobResult
 from gangline.train import heartbeat
@@ -23,7 +23,7 @@ from gangline.train.loop.engine import SIGTERM_REASON, TrainingJob
 from gangline.train.loop.evaluation import evaluate, wanted_metrics
 from gangline.train.loop.trainer import Trainer
 from gangline.train.model.exchanged import apply_change, arrays_of
-from gangline.train.roles.simulated_members import SimulatedMembers
+from gangline.train.roles.simulated_members import GangMembers
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.data_splits import fetch_data, open_split
 from gangline.train.task import Task, export_names_of
@@ -63,7 +63,7 @@ class _Coordinator:
         assert plan.federation is not None, "a federated plan"
         self._table, self._num_members = plan.federation.table, len(plan.federation.roster)
         is_simulated = plan.federation.simulated
-        self.members: Members = SimulatedMembers(trainer) if is_simulated else _carried_members(trainer.context)
+        self.members: RoundMembers = GangMembers(trainer) if is_simulated else _carried_members(trainer.context)
         self._rounds = Rounds(
             plan.federation, self.members, generation=trainer.context.generation, on_attempt=self._note_lost
         )
@@ -137,7 +137,7 @@ class _Coordinator:
         }  # fmt: skip
 
 
-def _carried_members(context: RankContext) -> Members:
+def _carried_members(context: RankContext) -> RoundMembers:
     """Members that the driver's coordinator asks: it finds the calls in the gang's folder."""
     folder = context.scratch / MAILBOX
     folder.mkdir(exist_ok=True)

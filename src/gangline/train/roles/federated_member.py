@@ -24,7 +24,7 @@ from gangline.spec.plan import Plan
 from gangline.train.account.clock import PhaseClock
 from gangline.train.account.event_log import EventLog
 from gangline.train.loop.engine import TrainingJob
-from gangline.train.loop.member_training import Member, MemberTraining
+from gangline.train.loop.member_training import LocalMember, MemberTraining
 from gangline.train.loop.private_training import RecordPrivacy
 from gangline.train.loop.trainer import Trainer
 from gangline.train.runtime import rendezvous
@@ -58,7 +58,7 @@ def _serve(plan: Plan, data: Path, box: Mailbox, *, name: str, made: int) -> Non
     task = load_task(plan.program.task)
     trainer = _trainer(replace(plan, mesh=Mesh()), task)
     train, holdout = (_open(plan, task, split, data) for split in ("train", "holdout"))
-    member = Member(
+    member = LocalMember(
         name=name, train=train, holdout=holdout, privacy=RecordPrivacy.of(plan, samples=len(train))
     )  # fmt: skip
     if member.privacy is not None:
@@ -74,7 +74,7 @@ def _serve(plan: Plan, data: Path, box: Mailbox, *, name: str, made: int) -> Non
             box.answer(call, RoundAnswers(contributions=(answer,), epsilon=spent))
 
 
-def _answer(training: MemberTraining, member: Member, call: RoundCall) -> Contribution:
+def _answer(training: MemberTraining, member: LocalMember, call: RoundCall) -> Contribution:
     """Metrics of the call's weights on the held-out samples, then what training made of them."""
     judged = training.judge(member, call)
     return replace(training.train(member, call), metrics=judged.metrics) if call.trains else judged

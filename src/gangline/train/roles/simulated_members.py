@@ -20,7 +20,7 @@ from gangline.federated.sum_vector import from_bytes, to_bytes
 from gangline.spec.config.rules_federated import LEAST_SUM
 from gangline.spec.federated import FederationPlan, RefusedReason
 from gangline.train.loop.member_data import require_samples, share_out
-from gangline.train.loop.member_training import Member, MemberTraining
+from gangline.train.loop.member_training import LocalMember, MemberTraining
 from gangline.train.loop.private_training import RecordPrivacy
 from gangline.train.loop.trainer import Trainer
 from gangline.train.runtime.data_splits import open_split
@@ -28,7 +28,7 @@ from gangline.train.runtime.data_splits import open_split
 Answers = dict[str, Contribution | RefusedReason]
 
 
-class SimulatedMembers:
+class GangMembers:
     """Members of `federated.simulate`; every rank makes every call and gets every answer."""
 
     def __init__(self, trainer: Trainer) -> None:
@@ -51,7 +51,7 @@ class SimulatedMembers:
         )
         require_samples(shares, table.simulate.split)
         self._own = [
-            Member(
+            LocalMember(
                 name=name, train=Subset(data, shares[number]), holdout=Subset(holdout, held[number]),
                 privacy=RecordPrivacy.of(context.plan, samples=len(shares[number])),
             )
@@ -63,7 +63,7 @@ class SimulatedMembers:
             trainer.engine.saves.add_extra(_Spent([each.privacy for each in self._own if each.privacy is not None]))
 
     def ask(self, call: RoundCall) -> RoundAnswers:
-        """Train for all members, or judge; see `Members`."""
+        """Train for all members, or judge; see `RoundMembers`."""
         own: Answers = {member.name: self._answer(member, call) for member in self._own}
         with self._context.clock.during("wait"):
             down = sum(each.nbytes for each in call.weights.values()) * len(self._federation.roster)
@@ -86,7 +86,7 @@ class SimulatedMembers:
         own = [each.privacy.spent for each in self._own if each.privacy is not None]
         return float(max(self._peers.gather(max(own, default=0.0))))
 
-    def _answer(self, member: Member, call: RoundCall) -> Contribution | RefusedReason:
+    def _answer(self, member: LocalMember, call: RoundCall) -> Contribution | RefusedReason:
         try:
             answer = self._training.train(member, call) if call.trains else self._training.judge(member, call)
         except CapacityError:
