@@ -120,15 +120,15 @@ class Federation:
             write_rows(data, seed=self.names.index(name))
         write_settings(self.kit(name), data=data, epsilon=epsilon)
         if signer is not None:
-            keys = self.folder / "config/gangline/keys"
-            keys.mkdir(parents=True, exist_ok=True)
+            keys = self.kit(name).own / "keys"
+            keys.mkdir(exist_ok=True)
             (keys / f"{signer.key_id}.pub").write_bytes(signer.public.pem)
             with self.kit(name).settings.open("a") as file:
                 file.write(f'approve = "signed"\nsigners = ["{signer.key_id}"]\n')
         close(self.kit(name))
 
     def member(self, name):
-        return FederationMember(self.kit(name), self.environ)
+        return FederationMember(self.kit(name))
 
     def start(self, name, **environ):
         """Start the NVFlare client of a member."""

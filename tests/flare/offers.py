@@ -58,4 +58,4 @@ def new_member(tmp_path, *, epsilon=0.0, name="aachen", more=""):
     write_settings(kit, data=data, epsilon=epsilon)
     with kit.settings.open("a") as file:
         file.write(more)
-    return kit, FederationMember(kit, {"XDG_CONFIG_HOME": str(tmp_path / "config")})
+    return kit, FederationMember(kit)

@@ -16,6 +16,8 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import ReturnCode, Shareable
 from nvflare.apis.signal import Signal
+from nvflare.fuel.f3.cellnet import cell
+from nvflare.fuel.f3.cellnet.utils import decode_payload
 from nvflare.fuel.utils.fobs import dots, fobs
 
 from gangline.errors import IntegrityError
@@ -164,6 +166,17 @@ def signed_offer(folder: Path) -> dict[str, Any]:
 
 
 def take_bytes_alone() -> None:
-    """Let this process decode no arrays of NVFlare's, whose content it would fetch from the sender at any size."""
+    """Let this process decode no arrays of NVFlare's, which it would fetch from the sender at any size.
+
+    NVFlare ends the job process of a server when it cannot decode an answer: here such an answer is empty, and refused.
+    """
     fobs._decomposers.pop("numpy.ndarray", None)  # noqa: SLF001  # there is no public way
     fobs._dot_handlers.pop(dots.NUMPY_DOWNLOAD, None)  # noqa: SLF001
+    cell.decode_payload = _decode_or_empty
+
+
+def _decode_or_empty(message: Any, *arguments: Any, **options: Any) -> None:
+    try:
+        decode_payload(message, *arguments, **options)
+    except Exception:  # of bytes that a client chose
+        message.payload = Shareable()

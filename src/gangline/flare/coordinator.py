@@ -292,7 +292,7 @@ def _serve(folder: Path, found: Coordination, box: Mailbox, *, parent: int, most
     """
     kit, admin = open_kit(Path(found.kit), SERVER), open_kit(Path(found.admin), ADMIN)
     with (
-        server(kit, most_message_bytes=most_message_bytes) as process,
+        server(kit, os.environ, most_message_bytes=most_message_bytes) as process,
         admin_session(admin, process) as session,
     ):
         RunCoordinator(folder=folder, found=found, kit=kit, session=session, box=box, parent=parent).run()

@@ -4,7 +4,6 @@ It runs in NVFlare's job process and is thin on purpose: NVFlare ends a whole jo
 code runs in a process of its own, and whatever it does is an answer here.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ class MemberExecutor(Executor):  # type: ignore[misc]  # nvflare has no types
         try:
             kit = open_kit(Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_root_dir()), CLIENT)
             require_closed(kit)
-            member = FederationMember(kit, os.environ)
+            member = FederationMember(kit)
             if task_name == OFFER:
                 found: dict[str, Any] = self._answer_offer(member, shareable)
             elif task_name == SUM:

@@ -1,6 +1,7 @@
 """`gangline federate`: a member of a federation joins and approves code; a coordinator sees its members."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +47,7 @@ def join(
     write_settings(found, data=data.resolve(), epsilon=epsilon)
     read_settings(found)
     close(found)
-    remember(found, os.environ)
+    remember(found, _environ())
     server = found.server
     say(f"member    {found.name}")
     say(f"allows    one class of NVFlare jobs, {EXECUTOR}")
@@ -133,8 +134,11 @@ def members(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOptio
 
 
 def _member(kit: Path | None) -> FederationMember:
-    environ = os.environ
-    return FederationMember(joined_kit(kit, environ), environ)
+    return FederationMember(joined_kit(kit, _environ()))
+
+
+def _environ() -> Mapping[str, str]:
+    return os.environ
 
 
 def _asks(code: OfferedCode, left: float) -> str:
