@@ -99,7 +99,7 @@ def test_the_whole_key_of_a_signer_counts_and_not_its_id(tmp_path):
     kit, member = new_member(tmp_path, more=f'approve = "signed"\nsigners = ["{key.key_id}"]\n')
     folder = kit.own / "keys"
     folder.mkdir()
-    with pytest.raises(ConfigError, match="put its public PEM there"):
+    with pytest.raises(ConfigError, match="put its public PEM at"):
         member.answer(*new_offer(key))
     (folder / f"{key.key_id}.pub").write_bytes(key.public.pem)
     assert member.answer(*new_offer(key)).state == "accepted"

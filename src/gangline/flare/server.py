@@ -51,8 +51,8 @@ def server(kit: Kit, environ: Mapping[str, str], *, most_message_bytes: int) -> 
     }  # fmt: skip
     with (kit.own / "server.log").open("wb") as log:
         process = subprocess.Popen(
-            [str(folder / "startup/sub_start.sh"), "--once"], env={**environ, **own}, cwd=folder, stdin=subprocess.DEVNULL,
-            stdout=log, stderr=log, start_new_session=True,
+            [str(folder / "startup/sub_start.sh"), "--once"], env={**environ, **own}, cwd=folder,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     try:
         yield process
