@@ -116,6 +116,9 @@ def _inner_table(kind: Any) -> tuple[type | None, str]:
 
 
 def _as_table(kind: Any) -> type | None:
+    """The class of a table, also of one that may be left out."""
+    if get_origin(kind) in (Union, types.UnionType):
+        return next(filter(None, map(_as_table, get_args(kind))), None)
     return kind if isinstance(kind, type) and is_dataclass(kind) else None
 
 

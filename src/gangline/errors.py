@@ -142,10 +142,10 @@ _BY_CODE: dict[int, type[GanglineError]] = {
 
 
 CODES_OF_GANGLINE = frozenset(_BY_CODE)
-CODES_OF_RANKS = CODES_OF_GANGLINE - {
-    each.exit_code for each in (CapacityError, BuildError, GateError, CancelledError, StillRunning)
-} | {SIGTERM_CODE}
-"""What a rank can say of itself; the others speak of a line."""
+CODES_OF_RANKS = CODES_OF_GANGLINE - {each.exit_code for each in (BuildError, CancelledError, StillRunning)} | {
+    SIGTERM_CODE
+}
+"""What a rank can say of itself, that of a coordinator also of its members; the others speak of a line."""
 
 
 def error_for(exit_code: int) -> type[GanglineError]:

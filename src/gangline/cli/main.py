@@ -43,6 +43,7 @@ ENTRIES = (
     CommandEntry("verify", "Check signature and digests of a model, checkpoint or run.", _MODEL),
     CommandEntry("infer", "Verify a model version, load it, and answer requests on this machine.", _MODEL),
     CommandEntry("score", "Let a model version answer every row of a data set, on this machine.", _MODEL),
+    CommandEntry("federate", "Take part in federated training: join, approve code, see the members.", _MODEL),
     CommandEntry("keys", "List the signing keys of this site.", _MODEL),
     CommandEntry("serve", "Serve webhooks, the API and the pages of a site.", _PUSH),
     CommandEntry("hook", "Build what is pushed to a bare repository of this machine.", _PUSH),

@@ -2,18 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gangline.spec.federated import RefusedReason
+
+__all__ = ["Contribution", "RefusedReason", "RoundAnswers", "RoundCall", "RoundMembers", "Tensors"]
+
 Tensors = Mapping[str, NDArray[np.float32]]
 """Trained tensors and floating buffers of the model, by name."""
-RefusedReason = Literal[
-    "unknown_member", "old_round", "second_answer", "shape", "size", "not_finite", "signature", "code", "budget",
-    "data", "class_list", "error",
-]  # fmt: skip
-"""Why an answer or a member does not count; each is counted by itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +31,7 @@ class RoundCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contribution:
-    """Answer of one member, or with a secure sum that of several, whose single ones nobody has seen."""
+    """Answer of one member, or with a secure sum that of several, whose single ones the coordinator has not seen."""
 
     members: tuple[str, ...]
     weight: float
@@ -54,6 +53,8 @@ class RoundAnswers:
     """Member and reason of every answer that does not count."""
     bytes_up: int = 0
     bytes_down: int = 0
+    epsilon: float | None = None
+    """Most privacy that a member has spent so far, where members say so."""
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -61,7 +62,7 @@ class RoundAnswers:
         return tuple(sorted(name for each in self.contributions for name in each.members))
 
 
-class Members(Protocol):
+class RoundMembers(Protocol):
     """Those who train: simulated ones in the gang, or clients of a carrier."""
 
     def ask(self, call: RoundCall) -> RoundAnswers:

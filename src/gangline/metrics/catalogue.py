@@ -80,7 +80,16 @@ CATALOGUE: dict[str, Series] = {
             ("train_samples_total", "c", "Samples trained, over all ranks."),
             ("train_tokens_total", "c", "Tokens trained, over all ranks."),
             ("train_wire_bytes_total", "c", "Bytes that rank 0 sent to other ranks over TCP."),
-            ("train_nonfinite_steps_total", "c", "Steps whose loss or gradients were not finite.")),
+            ("train_nonfinite_steps_total", "c", "Steps whose loss or gradients were not finite."),
+            ("federated_round", "g", "Last merged round."),
+            ("federated_round_seconds", "g", "Time of that round, lost attempts included."),
+            ("federated_lost_rounds_total", "c", "Attempts of rounds that merged nothing.")),
+        *_series("rank 0", "run state", (
+            "federated_members", "g", "Members on the roster, and those that answered in the last round.")),
+        *_series("rank 0", "run reason", (
+            "federated_refused_total", "c", "Answers of members that did not count.")),
+        *_series("rank 0", "run direction", (
+            "federated_wire_bytes_total", "c", "Bytes of answers (up) and of what members were asked with (down).")),
         *_series("rank 0", "run phase statistic", (
             "train_step_phase_seconds", "g", "Time of a phase in a step, over the last 50 steps of rank 0.")),
         *_series("each rank", "run rank statistic",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from gangline.metrics.labels import MAX_RANKS, STAGE_STATES, gate_label
+from gangline.metrics.labels import DIRECTIONS, MAX_RANKS, REFUSED_REASONS, STAGE_STATES, gate_label
 from gangline.metrics.record_values import Price, cost_of, created_at, gpu_seconds
 from gangline.metrics.series_store import SeriesStore
 from gangline.spec.forecast import Forecast
@@ -62,6 +62,8 @@ class RankSeries:
         elif kind in ("straggler", "straggler_over"):
             self._slow = self._slow | {event.get("slow")} if kind == "straggler" else self._slow - {event.get("slow")}
             self.book.set("train_stragglers", len(self._slow), run=self.run)
+        elif kind in ("round", "round_lost"):
+            self._round(kind, event)
         elif kind == "non_finite":
             self.book.add("train_nonfinite_steps_total", run=self.run)
         elif kind == "job_started":
@@ -97,6 +99,25 @@ class RankSeries:
                 for statistic, seconds in (("median", median(window)), ("maximum", max(window))):
                     labels = {"run": self.run, "phase": phase, "statistic": statistic}
                     self.book.set("train_step_phase_seconds", seconds, **labels)
+
+    def _round(self, kind: str, event: Mapping[str, Any]) -> None:
+        """One attempt of a round of a federation."""
+        own = {"run": self.run}
+        for direction in DIRECTIONS:
+            sent = _number(event.get(f"bytes_{direction}")) or 0.0
+            self.book.add("federated_wire_bytes_total", sent, direction=direction, **own)
+        refused = event.get("refused")
+        for reason, count in (refused if isinstance(refused, dict) else {}).items():
+            if reason in REFUSED_REASONS:
+                self.book.add("federated_refused_total", _number(count) or 0.0, reason=reason, **own)
+        self.book.set("federated_members", _number(event.get("members")), state="roster", **own)
+        self.book.set("federated_members", _number(event.get("answered")), state="answered", **own)
+        self.book.add("federated_lost_rounds_total", float(kind == "round_lost"), **own)
+        if kind == "round":
+            self.book.set("federated_round", _number(event.get("round")), **own)
+            self.book.set("federated_round_seconds", _number(event.get("seconds")), **own)
+            self.book.set("train_step", _number(event.get("step")), **own)
+            self.book.set("train_loss", _number(event.get("loss")), **own)
 
     def _saved(self, event: Mapping[str, Any]) -> None:
         self.book.set("checkpoint_last_step", _number(event.get("step")), run=self.run)

@@ -2,6 +2,7 @@
 
 from typing import get_args
 
+from gangline.spec.federated import RefusedReason
 from gangline.spec.forecast import PARTS
 from gangline.spec.measurements import LEDGER_CAUSES, PHASES, Answer
 from gangline.spec.record import STAGES, StageState, Verdict
@@ -16,7 +17,7 @@ SAVE_PARTS = ("blocking", "whole")
 FORECAST_PARTS = ("memory", "step", "wall", "money", "wire", *PARTS)
 VERDICTS = get_args(Verdict)
 ANSWERS = get_args(Answer)
-GATES = ("budget", "base", "reproducible", "processes", "weights", "quality", "parity", "other")
+GATES = ("budget", "base", "reproducible", "processes", "weights", "privacy", "quality", "parity", "other")
 """The part of a gate's name before its colon."""
 EXITS = (
     "1", "2", "10", "20", "30", "31", "32", "33", "34", "35", "40", "50", "60", "70", "75", "137", "143", "other",
@@ -28,11 +29,18 @@ CALL_OUTCOMES = ("ok", "away", "refused", "failed")
 STORE_OUTCOMES = ("ok", "conflict", "failed")
 STORE_OPERATIONS = ("get", "head", "put", "put_if_absent", "compare_and_set", "list", "delete", "upload")
 ORDER_STATES = ("queued", "driving", "parked", "done", "dropped", "quarantined")
+REFUSED_REASONS = get_args(RefusedReason)
+MEMBER_STATES = ("roster", "answered")
+DIRECTIONS = ("up", "down")
+"""From members to the coordinator, and back."""
 DROP_REASONS = ("cap", "not_finite", "undeclared")
 
 CLOSED_OF: dict[tuple[str, str], tuple[str, ...]] = {
     ("run_stage", "state"): STAGE_STATES,
     ("gang_ranks", "state"): RANK_STATES,
+    ("federated_members", "state"): MEMBER_STATES,
+    ("federated_refused_total", "reason"): REFUSED_REASONS,
+    ("series_dropped_total", "reason"): DROP_REASONS,
     ("queue_items", "state"): ORDER_STATES,
     ("checkpoint_duration_seconds", "part"): SAVE_PARTS,
     ("plan_forecast_ratio", "part"): FORECAST_PARTS,
@@ -53,7 +61,7 @@ CLOSED: dict[str, tuple[str, ...]] = {
     "cause": LEDGER_CAUSES,
     "phase": PHASES,
     "statistic": STATISTICS,
-    "reason": DROP_REASONS,
+    "direction": DIRECTIONS,
     "exit": EXITS,
     "event": EVENTS,
     "operation": STORE_OPERATIONS,
@@ -78,7 +86,7 @@ CUT = ("commit", "branch", "line", "plan", "target")
 MAX_TEXT = 80
 SERIES_OF_STAGE = len(STAGE_STATES) + 1
 """Series of a stage of a run: one for each state, and its seconds."""
-MAX_SERIES_PER_RUN = 940 + SERIES_OF_STAGE * len(STAGES)
+MAX_SERIES_PER_RUN = 965 + SERIES_OF_STAGE * len(STAGES)
 """Limit of one run, of one project, and of what belongs to neither; it grows with the list of stages."""
 MAX_SERIES = 50_000
 """Limit of a whole book, however many runs it holds."""

@@ -56,6 +56,7 @@ def make_plan(line: Line, choice: PlanChoice, *, run: str, run_prefix: str, data
         checkpoint=checkpoint_policy(line, choice.save_costs),
         start=train.start,
         recovery=train.recovery,
+        federation=choice.federation,
         evaluate_every=line.evaluate.every_steps,
         evaluate_metrics=line.evaluate.metrics,
         sizes=choice.sizes,
@@ -80,10 +81,10 @@ def reader_processes(line: Line, device: Device, inventory: Inventory) -> int:
 
 def checkpoint_policy(line: Line, costs: SaveCosts | None = None) -> CheckpointPolicy:
     """How often and how many; ranks of a live gang outlive its generations and could not agree on another interval."""
-    table = line.train.checkpoint
-    changes = table.every == "auto" and line.train.recovery.mode != "live"
+    table, rounds = line.train.checkpoint, line.federated
+    changes = table.every == "auto" and line.train.recovery.mode != "live" and rounds is None
     return CheckpointPolicy(
-        every=save_every(line, costs),
+        every=save_every(line, costs) if rounds is None else rounds.local_steps,
         keep=table.keep,
         peer_copies=table.peer_copies,
         max_unsaved_seconds=table.max_unsaved_seconds,

@@ -11,6 +11,7 @@ from gangline.registry import model_files
 from gangline.registry.folder_signature import sign_folder
 from gangline.report.inputs import NO_DATA, version_rows
 from gangline.report.text import code, markdown
+from gangline.report.training_facts import federation_words
 from gangline.signing.keys import SigningKey
 from gangline.signing.provenance import render_model_provenance
 from gangline.signing.sbom import installed_packages, render_model_sbom
@@ -112,7 +113,17 @@ def render_card(
         metrics=[_metric_row(name, metric) for name, metric in sorted(record.metrics.items())],
         options=_options(record), limits=_known_limits(record, of_program=of_program),
         form="files as the program wrote them" if of_program else "safetensors", no_data=NO_DATA,
+        federation=_federation(record),
     )  # fmt: skip
+
+
+def _federation(record: Record) -> str:
+    """Where the data stayed, and what privacy they have; empty without a federation."""
+    found = record.federated
+    if found is None:
+        return ""
+    stayed = "Members were simulated on these data" if found.engine == "simulated" else "Data stayed with their members"
+    return f"{stayed}: {federation_words(found)}"
 
 
 def _metric_row(name: str, metric: Metric) -> dict[str, str]:

@@ -65,6 +65,10 @@ class StageProgress:
     speeds: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
     """(seconds, tokens) of the recent steps of rank 0; not of its first, which has what a program does once."""
     ranks: dict[int, RankPhases] = field(default_factory=dict)
+    round: str = ""
+    """Last merged round of a federation, `round 84/200`; empty: there is none."""
+    answered: str = ""
+    """How many members answered in it."""
 
     def see(self, event: GangEvent) -> None:
         """Fold one event in."""
@@ -95,6 +99,8 @@ class StageProgress:
         name = data.get("event")
         if name == "step":
             self._see_step(data)
+        elif name == "round" and data.get("rank", 0) == 0:
+            self._see_round(data)
         elif data.get("rank", 0) == 0:
             self._see_first(name, data)
 
@@ -129,6 +135,16 @@ class StageProgress:
             self.losses.append(_number(data.get("loss"), float("nan")))
             if is_timed:
                 self.speeds.append((_number(data.get("seconds"), 0.0), _number(data.get("tokens"), 0.0)))
+
+    def _see_round(self, data: dict[str, Any]) -> None:
+        """A round of a federation is many local steps: what remains is counted in rounds."""
+        before, self.step, self.doing, self.is_over = self.step, int(data["step"]), "", False
+        self.waiting = self.state = ""
+        self.losses.append(_number(data.get("loss"), float("nan")))
+        self.round = f"round {clean(data.get('round'), 20)}/{clean(data.get('rounds'), 20)}"
+        self.answered = f"{clean(data.get('answered'), 20)} of {clean(data.get('members'), 20)} answered"
+        if self.step > before:
+            self.speeds.append((_number(data.get("seconds"), 0.0) / (self.step - before), 0.0))
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -167,10 +183,13 @@ class StageProgress:
         if not self.losses:
             return " ".join([*parts, now]).strip() if self.job or now else ""
         is_within = self.steps and self.step <= self.steps
-        head = [*parts, f"{self.step:,}/{self.steps:,}" if is_within else f"step {self.step:,}"]
+        count = f"{self.step:,}/{self.steps:,}" if is_within else f"step {self.step:,}"
+        head = [*parts, self.round or count]
         if spark:
             head.append(sparkline([loss for loss in self.losses if abs(loss) < LARGEST_DRAWN], spark))
         said = [" ".join([*head, f"loss {format_number(self.losses[-1])}"])]
+        if self.answered:
+            said.append(self.answered)
         if now:
             return " · ".join([*said, now])
         if self.tokens_per_second:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from gangline.report.matrix_updates import updates_words
 from gangline.report.text import clean, percent, step_time
+from gangline.spec.federated import FederationResult
 from gangline.spec.forecast import PARTS
 from gangline.spec.measurements import Samples, StartedFrom, Training
 from gangline.spec.record import PlanInfo, Record
@@ -29,8 +30,35 @@ def training_rows(record: Record) -> list[tuple[str, str]]:
         ("starts", _starts(record, training)),
         ("samples", _samples(training)),
         ("optimizer", _optimizer(record, training)),
+        ("federation", federation_words(record.federated)),
     ]
     return [(name, said) for name, said in rows if said]
+
+
+def federation_words(found: FederationResult | None) -> str:
+    """Members, rounds and privacy of a federation in a line; empty without one."""
+    if found is None:
+        return ""
+    kind = "simulated members" if found.engine == "simulated" else f"members over {clean(found.engine, 40)}"
+    parts = [f"{found.roster} {kind}", f"{found.merged} of {found.rounds} rounds merged"]
+    if found.answered:
+        parts.append(f"answers by quarter {', '.join(f'{each:g}' for each in found.answered)}")
+    parts += [f"{_number(found.lost, 'lost round')}"] if found.lost else []
+    parts += [f"{_number(found.repeated, 'round')} merged again after a restart"] if found.repeated else []
+    if found.refused:
+        refused = ", ".join(f"{clean(name.replace('_', ' '), 40)} {count}" for name, count in found.refused.items())
+        parts.append(f"refused answers: {refused}")
+    parts += ["secure sum"] if found.secure_sum else []
+    parts.append(f"{format_bytes(found.bytes_up)} up, {format_bytes(found.bytes_down)} down")
+    return " · ".join([*parts, privacy_words(found)])
+
+
+def privacy_words(found: FederationResult) -> str:
+    """What a record of a member spent of what was asked for."""
+    if found.epsilon is None:
+        return "no privacy asked"
+    spent = "an unknown part" if found.spent is None else f"{found.spent:.2f}"
+    return f"epsilon {spent} of {found.epsilon:g} for each member's records, delta {found.delta:g}"
 
 
 def _speed(record: Record, training: Training) -> str:

@@ -338,7 +338,7 @@ def _add(lines: _Lines, line: bytes, metric: str) -> None:
     step = data.get("step")
     if data.get("rank") != 0 or type(step) is not int:
         return
-    if data.get("event") == "step":
+    if data.get("event") in ("step", "round"):
         lines.joined, lines.step = True, step
         value = data.get(LOSS) if metric == LOSS else None
     else:

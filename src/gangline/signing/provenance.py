@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from gangline.errors import IntegrityError, NotInstalledError
 from gangline.signing.keys import PublicKey, SigningKey
 from gangline.spec.codec import canonical, from_plain
+from gangline.spec.federated import FederationResult
 from gangline.spec.record import Record
 
 PREDICATE = "https://slsa.dev/provenance/v1"
@@ -91,8 +92,11 @@ def _model_predicate(record: Record, model: str, version: int, checkpoint: str) 
                 "project": record.run.project, "line": record.inputs.line}  # fmt: skip
     if record.commit.branch:
         external["branch"] = record.commit.branch
-    internal = {"plan": record.plan.digest if record.plan else "", "strategy": record.plan.name if record.plan else "",
-                "seeds": [str(seed) for seed in record.inputs.seeds], "checkpoint": checkpoint}  # fmt: skip
+    internal: dict[str, Any] = {
+        "plan": record.plan.digest if record.plan else "", "strategy": record.plan.name if record.plan else "",
+        "seeds": [str(seed) for seed in record.inputs.seeds], "checkpoint": checkpoint,
+        **({"federation": _federation(record.federated)} if record.federated is not None else {}),
+    }  # fmt: skip
     launcher = record.gang.launcher if record.gang else "unknown"
     return {
         "buildDefinition": {
@@ -106,6 +110,15 @@ def _model_predicate(record: Record, model: str, version: int, checkpoint: str) 
             "metadata": {"invocationId": record.run.id, "startedOn": record.run.created},
         },
     }
+
+
+def _federation(found: FederationResult) -> dict[str, str]:
+    """Where the data were, and what was promised of their privacy."""
+    return {
+        "engine": found.engine, "members": str(found.roster), "rounds": str(found.merged),
+        "secureSum": str(found.secure_sum).lower(), "epsilon": "none" if found.epsilon is None else str(found.epsilon),
+        "data": "simulated here" if found.engine == "simulated" else f"stayed with {found.roster} members",
+    }  # fmt: skip
 
 
 def _dependencies(record: Record) -> list[dict[str, Any]]:

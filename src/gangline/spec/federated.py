@@ -1,10 +1,15 @@
 """`[federated]` of a line as frozen data, and what a plan says of a federation: data stay with its members."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 ServerRule = Literal["sgd", "adam"]
 Merge = Literal["mean", "median", "trimmed"]
+RefusedReason = Literal[
+    "unknown_member", "old_round", "second_answer", "shape", "size", "not_finite", "signature", "code", "budget",
+    "data", "class_list", "error",
+]  # fmt: skip
+"""Why an answer or a member does not count; each is counted by itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +60,35 @@ class FederatedTable:
     evaluate: Literal["members", "coordinator"] = "members"
     """Whose held-out data judge the model."""
     simulate: SimulatedMembers = SimulatedMembers()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FederationResult:
+    """What a federation did, as the record keeps it; never what one member sent, nor its loss."""
+
+    engine: str = "simulated"
+    """Carrier with its version, `nvflare 2.9.0`; or `simulated`."""
+    roster: int
+    """Members that might take part."""
+    answered: tuple[float, ...] = ()
+    """Mean number of members that answered, in each quarter of the rounds."""
+    rounds: int
+    """Rounds of the plan."""
+    merged: int
+    lost: int
+    """Attempts that merged nothing, for fewer answered than the quorum."""
+    repeated: int = 0
+    """Rounds that were merged again after a restart."""
+    refused: dict[str, int] = field(default_factory=dict)
+    """Answers that did not count, by reason."""
+    secure_sum: bool = False
+    epsilon: float | None = None
+    """Budget that the line asked for; None: none."""
+    delta: float | None = None
+    spent: float | None = None
+    """Most that a member spent, by its accountant; None: not known, or nothing was asked for."""
+    bytes_up: int = 0
+    bytes_down: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gangline.spec.codec import Document
+from gangline.spec.federated import FederationResult
 from gangline.spec.forecast import Forecast
 from gangline.spec.gang.processes import ProcessReport
 from gangline.spec.gang.rank_order import RankOrder
@@ -166,8 +167,7 @@ class PlanInfo:
     forecast: Forecast = Forecast()
     measured: Forecast = Forecast()
     network: str = ""
-    """What its order of servers was to cost on the stated network, in a line; the artifact `certificate` has all of it.
-    Empty: no network was stated, or none that holds the plan."""
+    """Cost of its order of servers on the stated network, in a line; empty: none is stated, or none holds the plan."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -271,7 +271,7 @@ class OutputsInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """One thing that happened, for people."""
+    """One thing that happened, for people; a record keeps the last 200."""
 
     time: str
     stage: str
@@ -314,6 +314,7 @@ class Record(Document):
     diagnoses: tuple[Diagnosis, ...] = ()
     """What was found slow in the gang that trained, at its end."""
     training: Training | None = None
+    federated: FederationResult | None = None
     ran: RuntimeReport | None = None
     """What the training's ranks reported of themselves; None: they reported nothing."""
     processes: ProcessReport | None = None
@@ -327,7 +328,6 @@ class Record(Document):
     outputs: OutputsInfo | None = None
     """None: the line asks for none, or its training has left none yet."""
     events: tuple[Event, ...] = ()
-    """Last 200."""
 
     @property
     def prefix(self) -> str:

@@ -16,12 +16,14 @@ from gangline.line.gangs.attempts import EVENTS, METRICS, FinishedGang, attempt_
 from gangline.line.record.context import RunContext
 from gangline.line.request.trust import checkpoint_owner
 from gangline.line.results.diagnoses import read_diagnoses
+from gangline.line.results.federation import read_federation
 from gangline.line.results.loss_curve import build_curve, by_step, each_line, final_loss, join_broken, losses_of
 from gangline.line.results.metrics_file import MetricsFile
 from gangline.line.results.profiles import profile_artifacts
 from gangline.line.results.rank_times import read_parts, read_ranks, read_save_seconds
 from gangline.line.results.training_summary import read_training
 from gangline.metrics.step_table import StepTable, drop_from, finite, step_of
+from gangline.spec.federated import FederationResult
 from gangline.spec.forecast import Forecast, Term
 from gangline.spec.gang.status import read_event
 from gangline.spec.measurements import Curve, Diagnosis, Metric, RankRow, Training
@@ -55,6 +57,8 @@ class TrainingResult:
     diagnoses: tuple[Diagnosis, ...]
     metrics: Mapping[str, Metric]
     training: Training
+    federation: FederationResult | None
+    """None: the ranks of the gang trained."""
     measured: Forecast
     save_seconds: float | None
     """Mean time for which one save blocked training."""
@@ -95,6 +99,7 @@ def read_training_result(ctx: RunContext, finished: FinishedGang, *, written: Me
         diagnoses=read_diagnoses(ctx, finished, ranks),
         metrics=_metrics(rows, losses, measured),
         training=training,
+        federation=_federation(ctx, finished),
         measured=measured,
         save_seconds=read_save_seconds(ctx.store, plan.output_prefix),
         artifacts=(
@@ -157,6 +162,19 @@ def _training(ctx: RunContext, finished: FinishedGang) -> Training:
             "train", "events", f"{attempt_key(plan, EVENTS)} has no valid sequence of events: {error!r:.200}"
         )
     return Training()
+
+
+def _federation(ctx: RunContext, finished: FinishedGang) -> FederationResult | None:
+    """What the federation of the plan did; None: it has none, or its events are too many."""
+    plan = finished.plan
+    if plan.federation is None:
+        return None
+    try:
+        files = attempt_files(ctx.store, plan, EVENTS, finished.attempts, most_bytes=MOST_EVENT_BYTES)
+        return read_federation(files, plan.federation, rounds=plan.rounds)
+    except IntegrityError as error:
+        ctx.record_event("train", "events", f"not read: {error}")
+        return None
 
 
 def _peers(store: ObjectStore, plan: Plan) -> Iterator[GrowingFile]:

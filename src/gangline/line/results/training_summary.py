@@ -219,7 +219,7 @@ class _EventHistory:
                 self._resume_at(event, "living")
             case "non_finite" if event.get("answer") in {"skip", "rollback"} and len(self.skipped) < MOST_SEGMENTS:
                 self.skipped.append((event["samples"][0], event["samples"][1]))
-            case "step":
+            case "step" | "round":
                 self._step(event)
             case "matrix_updates":
                 self.matrix_updates = _matrix_updates(event)

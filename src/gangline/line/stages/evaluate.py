@@ -49,6 +49,9 @@ def evaluate(ctx: RunContext) -> StageResult:
         return _evaluate_program(ctx, key)
     if checkpoint is None:
         return StageResult(state="skipped", message="the program left no checkpoint to evaluate", key=key)
+    federation = ctx.plan.federation
+    if federation is not None and not federation.simulated and federation.table.evaluate == "members":
+        return _evaluate_members(ctx, key)
     earlier = ctx.find_cached_stage("evaluate", key)
     if earlier is not None:
         return _taken(ctx, key, earlier)
@@ -63,6 +66,17 @@ def evaluate(ctx: RunContext) -> StageResult:
         outputs={NOT_FINITE: not_finite} if not_finite else {},
         change=lambda record: _record_metrics(ctx, replace(record, ran=ran), finished, metrics, curve),
     )
+
+
+def _evaluate_members(ctx: RunContext, key: str) -> StageResult:
+    """Metrics of the last round, in which members judged the final weights: no held-out data are here."""
+    reported, step = ctx.output("train", "metrics") or {}, int(ctx.output("train", "final_step"))
+    result = GangResult(final_step=step, jobs=(JobResult(seed=ctx.line.train.seed, step=step, metrics=reported),))
+    metrics = judge_metrics(ctx, result)
+    return StageResult(
+        message=f"{_message(metrics)} · judged by members on their own held-out data", key=key,
+        change=lambda record: replace(record, metrics=record.metrics | metrics),
+    )  # fmt: skip
 
 
 def _evaluate_program(ctx: RunContext, key: str) -> StageResult:

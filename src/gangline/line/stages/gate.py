@@ -18,6 +18,7 @@ from gangline.line.stages.evaluate import compared_with_base
 from gangline.planner.selection.budget import check_measured
 from gangline.spec.codec import digest, to_plain
 from gangline.spec.config.line import GateTable, QualityGate
+from gangline.spec.federated import FederationResult
 from gangline.spec.measurements import Answer, Band, Curve, CurvePoint, Metric
 from gangline.spec.record import Gate, Record
 from gangline.spec.run_flags import flags_of, not_finite
@@ -113,6 +114,8 @@ def judge(
         yield of_outputs
     if (of_weights := judge_weights(record)) is not None:
         yield of_weights
+    if (of_privacy := judge_privacy(record.federated)) is not None:
+        yield of_privacy
     for wanted in table.quality:
         if (value := not_finite(record).get(wanted.metric)) is not None:
             reason = f"{wanted.metric} is {value}, which is not finite"
@@ -131,6 +134,19 @@ def judge(
             yield _quality(wanted, record, require_base=table.require_base, has_base=base_data is not None)
     if table.require_base and record.commit.base is None and not table.quality:
         yield Gate(name="base", verdict="no", reason="no ancestor has passed, and gate.require_base requires one")
+
+
+def judge_privacy(found: FederationResult | None) -> Gate | None:
+    """Verdict on what the records of members spent; None: no privacy was asked for."""
+    if found is None or found.epsilon is None:
+        return None
+    evidence = {"epsilon": found.epsilon, "delta": found.delta, "spent": found.spent}
+    if found.spent is None:
+        reason = f"epsilon {found.epsilon:g} was asked for, and no member says what its records spent"
+        return Gate(name="privacy", verdict="unknown", reason=reason, evidence=evidence)
+    reason = f"epsilon {found.spent:.2f} of {found.epsilon:g} for each member's records, delta {found.delta:g}"
+    verdict: Answer = "yes" if found.spent <= found.epsilon else "no"
+    return Gate(name="privacy", verdict=verdict, reason=reason, evidence=evidence)
 
 
 def _reproducible(table: GateTable, record: Record, built: Mapping[str, str] | None) -> Gate:

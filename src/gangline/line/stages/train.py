@@ -7,6 +7,7 @@ from typing import Any
 from gangline.build.code_layer import LayerSelection
 from gangline.errors import ConfigError
 from gangline.line.gangs.attempts import FinishedGang, run_gang
+from gangline.line.gangs.federation import carried
 from gangline.line.gangs.missed_files import files_left_out, search_text
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.states import stage_origin
@@ -49,10 +50,8 @@ def train(ctx: RunContext) -> StageResult:
     if earlier is not None:
         return _taken(ctx, key, earlier)
     target = ctx.record.run.target
-    finished = run_gang(
-        ctx, "train", ctx.plan,
-        on_started=lambda gang, restarts: ctx.change(lambda record: with_gang(record, gang, target, restarts)),
-    )  # fmt: skip
+    with carried(ctx, lambda *gang: ctx.change(lambda record: with_gang(record, gang[0], target, gang[1]))) as started:
+        finished = run_gang(ctx, "train", ctx.plan, on_started=started)
     collected, ran = read_outputs(ctx, finished), _ran(ctx, finished)
     written, error = MetricsFile(), finished.error or _work_tree_error(ctx, ran)
     own = _own_metrics(finished, ctx.line.train.seed)
@@ -280,6 +279,7 @@ def _with_results(
         ranks=measured.ranks,
         diagnoses=measured.diagnoses,
         training=measured.training,
+        federated=measured.federation,
         metrics=record.metrics | metrics,
         ledger=ledger.with_drill_loss(
             ledger.merge_ledgers(finished.plan.device, finished.shares),
@@ -321,6 +321,7 @@ def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
             ranks=earlier.ranks,
             diagnoses=earlier.diagnoses,
             training=earlier.training,
+            federated=earlier.federated,
             ran=earlier.ran,
             processes=earlier.processes,
             metrics=record.metrics | metrics,

@@ -35,6 +35,7 @@ from gangline.planner.shapes.world_size import num_nodes
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory, Rates
+from gangline.spec.federated import FederationPlan
 from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate, Device, Memory, PipelineSchedule, Precision, SaveCosts, Size
@@ -86,6 +87,8 @@ class PlanChoice:
     """The best and the runner-up, and how each would be run."""
     save_costs: SaveCosts | None = None
     """As earlier runs of this shape had them; None: not known."""
+    federation: FederationPlan | None = None
+    """Members that train; None: the ranks do."""
     search: SearchSummary | None = None
     """Of a model known by its shape: how many plans were weighed; None: only the candidates above were."""
 
@@ -140,6 +143,13 @@ def choose_plan(
     def ask(line: Line, inventory: Inventory) -> PlanRequest:
         return PlanRequest.about(line, site, inventory, profile, history, rates=rates, fabric=fabric)
 
+    if line.federated is not None:
+        from gangline.planner.selection.federated_choice import choose_federated  # few lines have members
+
+        def choose(line: Line, inventory: Inventory) -> PlanChoice:
+            return choose_plan(line, site, inventory, profile, history, rates=rates, fabric=fabric)
+
+        return choose_federated(line, site, inventory, choose=choose)
     request = ask(line, inventory)
     if profile is not None and profile.transformer is not None and not profile.traces and not program_decides(line):
         return choose_by_formula(request, profile.transformer, ask=ask, inventory=inventory)

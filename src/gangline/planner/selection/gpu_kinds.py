@@ -40,6 +40,8 @@ def choose_kinds(
     kinds = inventory.kinds
     if len(kinds) == 1:
         return KindsChoice(choose(inventory), inventory)
+    if line.federated is not None:  # members share no step, so nothing is gained from a second kind
+        return KindsChoice(choose(kinds[0]), kinds[0])
     from gangline.planner.selection.unlike_gang import unlike_gang  # most inventories have one kind
 
     request = ask(line, kinds[0])

@@ -22,8 +22,6 @@ class MemberTable:
 
     data: str
     """Folder that model code reads, and nothing else of this machine."""
-    ranks: int = 1
-    """Ranks of the local gang."""
     approve: Literal["each", "signed"] = "each"
     """Whether every code layer waits for `gangline federate approve`, or those run that one of `signers` signed."""
     signers: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Reads `line.toml`, `site.toml` and `fabric.toml`: text to frozen dataclasses, or every problem of the file together.
+"""Reads `line.toml`, `site.toml`, `fabric.toml` and `member.toml` into frozen dataclasses, or says every problem.
 
 Knows where a site is looked for and how `--set` changes a line. Ranks do not import this module: cattrs, which it loads
 lazily, is not in their image.
@@ -15,6 +15,7 @@ from gangline.errors import ConfigError
 from gangline.spec.codec import digest, to_plain
 from gangline.spec.config import grammar
 from gangline.spec.config.fabric import FabricFile
+from gangline.spec.config.federation_table import MemberTable
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import ConfigProblem, FileError, shorten
 from gangline.spec.config.rules_line import Reader
@@ -29,7 +30,7 @@ LATER_DEFAULTS: dict[str, Any] = {
     "project.distributed": True, "project.outputs": [], "project.metrics": None, "project.path": [],
     "publish.files": [], "plan.transformer": None, "train.memory.gradient_sync": "auto", "gate.may_fail": [],
     "data.mix": [], "data.order": "auto", "data.window": 8, "data.parts": 1, "data.workers": "auto", "data.prefetch": 2,
-    "publish.dataset": None,
+    "publish.dataset": None, "federated": None,
 }  # fmt: skip
 """Keys that lines have had since after the first runs, with their defaults."""
 UNDIGESTED = ("search", "project.track")
@@ -122,6 +123,16 @@ def load_fabric_text(text: str, *, file: str) -> FabricFile:
     if fabric is None or problems:
         raise FileError(file, problems)
     return fabric
+
+
+def load_member_text(text: str, *, file: str) -> MemberTable:
+    """The settings of a member of a federation. Raises: FileError, with every problem."""
+    from gangline.spec.config.structure import build_member
+
+    member, problems = build_member(read_toml(text, file=file))
+    if member is None or problems:
+        raise FileError(file, problems)
+    return member
 
 
 def effective(line: Line) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from gangline.spec.config.problems import (
 )
 from gangline.spec.config.rules_data import cache_rules, source_rules
 from gangline.spec.config.rules_fabric import failure_rules
+from gangline.spec.config.rules_federated import federation_rules
 from gangline.spec.config.rules_kserve import kserve_rules
 from gangline.spec.config.rules_slurm import slurm_rules
 from gangline.spec.config.secrets import FORMS, is_reference
@@ -76,6 +77,7 @@ def site_rules(site: Site) -> Iterator[ConfigProblem]:
     yield from _metrics_rules(site.metrics)
     yield from _kfp_rules(site.kfp)
     yield from kserve_rules(site.kserve, gangs=site.launch.namespace)
+    yield from federation_rules(site.federation)
 
 
 def _url(key: str, value: str | None) -> Iterator[ConfigProblem]:

@@ -26,10 +26,12 @@ from cattrs.gen import make_dict_structure_fn
 
 from gangline.spec.config.cost_table import with_cost_table
 from gangline.spec.config.fabric import FabricFile
+from gangline.spec.config.federation_table import MemberTable
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import ConfigProblem, found, shorten
 from gangline.spec.config.rules_fabric import fabric_rules
 from gangline.spec.config.rules_line import TABLE_RULES, Reader, line_rules
+from gangline.spec.config.rules_member import member_rules
 from gangline.spec.config.rules_site import site_rules
 from gangline.spec.config.site import Site
 
@@ -242,6 +244,11 @@ def build_site(plain: dict[str, Any]) -> tuple[Site | None, list[ConfigProblem]]
 def build_fabric(plain: dict[str, Any]) -> tuple[FabricFile | None, list[ConfigProblem]]:
     """A fabric, or its problems."""
     return _build(FabricFile, plain, fabric_rules)
+
+
+def build_member(plain: dict[str, Any]) -> tuple[MemberTable | None, list[ConfigProblem]]:
+    """A member's settings, or their problems."""
+    return _build(MemberTable, plain, member_rules)
 
 
 def _build(

@@ -79,7 +79,7 @@ def _finite(value: Any) -> Any:
     return value
 
 
-_STEP = re.compile(rb'\{"event": "step", "rank": \d+, "generation": \d+, "step": (\d+),')
+_STEP = re.compile(rb'\{"event": "(?:step|round)", "rank": \d+, "generation": \d+, "step": (\d+),')
 """As `emit` writes it; the last line of a killed rank may be incomplete."""
 Listener = Callable[[dict[str, Any]], None]
 

@@ -37,9 +37,13 @@ def evaluate(trainer: Trainer, data: Any) -> dict[str, float]:
     context = trainer.context
     trainer.engine.update.settle()
     means = mean_over(
-        data, partial(_batch_sums, trainer), context=context, model=trainer.wrapped.model, cut=trainer.cut
+        data,
+        partial(batch_sums, trainer, trainer.wrapped.bare),
+        context=context,
+        model=trainer.wrapped.model,
+        cut=trainer.cut,
     )
-    return _wanted(means, context.plan.evaluate_metrics)
+    return wanted_metrics(means, context.plan.evaluate_metrics)
 
 
 def mean_over(
@@ -96,12 +100,13 @@ def _sum_and_weight(name: str, pair: Any) -> tuple[float, float]:
         raise ConfigError(f"metrics: wanted {name} as (sum, weight), two numbers, of a batch; {error}") from error
 
 
-def _batch_sums(trainer: Trainer, batch: Batch) -> dict[str, tuple[Any, Any]]:
-    task, context, bare = trainer.task, trainer.context, trainer.wrapped.bare
-    loss = trainer.loss(bare, batch)
+def batch_sums(trainer: Trainer, model: nn.Module, batch: Batch) -> dict[str, tuple[float, float]]:
+    """Sum and weight of the loss of `model` on a batch, and of the metrics of the task's own `evaluate`; local."""
+    task, context = trainer.task, trainer.context
+    loss = trainer.loss(model, batch)
     with autocast(context.plan.precision, context.device, sharded=trainer.wrapped.sharded):
-        own = task.evaluate(bare, batch) if hasattr(task, "evaluate") else {}
-    return {EVAL_LOSS: (loss.total, loss.weight), **own}
+        own = task.evaluate(model, batch) if hasattr(task, "evaluate") else {}
+    return {name: _sum_and_weight(name, pair) for name, pair in {EVAL_LOSS: (loss.total, loss.weight), **own}.items()}
 
 
 def _in_order(own: Tensor, context: RankContext) -> Tensor:
@@ -128,7 +133,12 @@ def _means(names: list[str], sums: Tensor) -> dict[str, float]:
     return means
 
 
-def _wanted(means: dict[str, float], names: tuple[str, ...]) -> dict[str, float]:
+def wanted_metrics(means: dict[str, float], names: tuple[str, ...]) -> dict[str, float]:
+    """Those of `means` that the line names; all of them without names.
+
+    Raises:
+        ConfigError: One is missing.
+    """
     if missing := sorted(set(names) - means.keys()):
         raise ConfigError(f"evaluate.metrics: the task does not return {missing}; it returns {sorted(means)}")
     return {name: means[name] for name in names or means}

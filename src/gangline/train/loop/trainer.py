@@ -4,10 +4,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, Protocol
 
+import torch
+
 from gangline.train.loop.batches import StepData
 from gangline.train.loop.engine import TrainingEngine, TrainingJob
 from gangline.train.loop.random_state import seed_everything
 from gangline.train.loop.step import Update
+from gangline.train.model.exchanged import server_optimizer
 from gangline.train.model.wrap import wrap
 from gangline.train.parallel.chunked_loss import ChunkedLoss
 from gangline.train.parallel.context_parallel import SequenceCut
@@ -17,7 +20,7 @@ from gangline.train.parallel.optimizer_state import place_state
 from gangline.train.parallel.precision import autocast
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.initialization import Initializer
-from gangline.train.runtime.optimizer import require_optimizer
+from gangline.train.runtime.optimizer import elementwise_optimizer, require_gradients, require_optimizer
 from gangline.train.task import Batch, Loss, Task, forward_names, hints_of
 
 
@@ -118,8 +121,28 @@ class Trainer:
 
 
 def _optimizer(task: Task, model: Any, context: RankContext) -> Any:
+    """Optimizer of the gang: that of the line, or of a federation that of its coordinator."""
     plan = context.plan
+    if plan.federation is not None:
+        return place_state(server_optimizer(model, plan.federation.table), context)
     if hasattr(task, "build_optimizer"):
-        made = task.build_optimizer(model, dict(plan.optimizer))
-        return place_state(require_optimizer(made, f"build_optimizer of {type(task).__name__}"), context)
+        return place_state(_own_optimizer(task, model, context), context)
     return line_optimizer(model, context, hints_of(task))
+
+
+def local_optimizer(task: Task, model: Any, context: RankContext) -> torch.optim.Optimizer:
+    """Fresh optimizer of the line over a whole model on this rank, as a member of a federation trains; local.
+
+    Raises:
+        ConfigError: An unknown rule or option, or nothing to train.
+    """
+    if hasattr(task, "build_optimizer"):
+        return _own_optimizer(task, model, context)
+    require_gradients(model)
+    parameters = [each for each in model.parameters() if each.requires_grad]
+    return elementwise_optimizer([{"params": parameters}], context.plan.optimizer, precision=context.plan.precision)
+
+
+def _own_optimizer(task: Any, model: Any, context: RankContext) -> torch.optim.Optimizer:
+    made = task.build_optimizer(model, dict(context.plan.optimizer))
+    return require_optimizer(made, f"build_optimizer of {type(task).__name__}")

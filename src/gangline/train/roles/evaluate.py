@@ -23,7 +23,11 @@ def run_job(context: RankContext, task: Task, job: Job, number: int, holdout: An
     engine = trainer.engine
     if job.checkpoint is not None:
         engine.resume(at=job.checkpoint)
-    if job.train:
+    if job.train and plan.federation is not None:
+        from gangline.train.roles.federated import train_rounds  # numpy and masks, which few runs need
+
+        train_rounds(trainer, judges=False)
+    elif job.train:
         trainer.train(open_split(context, task, "train", seed=job.seed))
     engine.close()
     if engine.stopped:

@@ -17,6 +17,10 @@ from gangline.train.task import Task, export_names_of
 
 def run(context: RankContext, task: Task) -> int:
     """Exit code of this rank; collective."""
+    if context.plan.federation is not None:
+        from gangline.train.roles import federated  # numpy and masks, which few runs need
+
+        return federated.run(context, task)
     if context.plan.recovery.mode == "restart":
         return _train(context, task, TrainingEngine.resume)
     replica = Replica(context)

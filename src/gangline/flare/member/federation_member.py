@@ -1,0 +1,121 @@
+"""A member: answers offers by its settings, its approvals and its budget, and lets trainings begin."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gangline.errors import ConfigError, GateError, IntegrityError
+from gangline.federated.protocol import RefusedReason
+from gangline.flare.kit import Kit, require_own
+from gangline.flare.member.approval import Codes
+from gangline.flare.member.budget import PrivacyLedger
+from gangline.flare.member.settings import read_settings
+from gangline.flare.offer import Offer, OfferTerms, read_offer
+from gangline.spec.codec import Document
+from gangline.spec.config.federation_table import MemberTable
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OfferAnswer(Document):
+    """A member's word on an offer."""
+
+    state: Literal["accepted", "pending", "refused"]
+    reason: RefusedReason | None = None
+    """Why it is refused."""
+    message: str = ""
+
+
+class FederationMember:
+    """One member, on its own machine."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._kit = kit
+        self.codes = Codes(kit.own / "codes")
+        self.ledger = PrivacyLedger(kit.own / "ledger.jsonl")
+
+    def settings(self) -> MemberTable:
+        """Settings as they are now. Raises ConfigError."""
+        return read_settings(self._kit)
+
+    def answer(self, data: bytes, signature: str, layer: bytes | None) -> OfferAnswer:
+        """What this member says to an offer; nothing is spent and no code runs.
+
+        Raises:
+            ConfigError: Its settings are wrong, which the coordinator need not know.
+            StorageError: Its disk is full.
+        """
+        try:
+            offer = read_offer(data, signature)
+            settings, terms = self.settings(), offer.terms
+            self._require_terms(terms, settings)
+            code = self.codes.keep(offer, layer)
+            if code.is_pending and self._is_of_signer(offer, settings):
+                self.codes.approve(code, by=offer.key_id)
+            elif code.is_pending:
+                return OfferAnswer(state="pending", message=f"approval of code {offer.code[:8]} is pending")
+            self._require_budget(offer, terms, settings)
+        except GateError as error:
+            return OfferAnswer(state="refused", reason="budget", message=str(error))
+        except IntegrityError as error:
+            return OfferAnswer(state="refused", reason="code", message=str(error))
+        return OfferAnswer(state="accepted")
+
+    def begin_training(self, offer: Offer) -> int:
+        """Pay for one training of an offer that was accepted; it may begin when this returns.
+
+        Returns:
+            How many were paid for, this one included; 0 where the run asks for no privacy.
+
+        Raises:
+            GateError: Over budget.
+            GanglineError: The code is not approved, or the ledger cannot be written.
+        """
+        settings, terms = self.settings(), offer.terms
+        self.code(offer)
+        self._require_terms(terms, settings)
+        if terms.epsilon is None:
+            return 0
+        return self.ledger.begin_training(
+            _paid_as(offer, terms), epsilon=terms.epsilon, delta=terms.delta, trainings=terms.trainings,
+            budget=settings.epsilon,
+        )  # fmt: skip
+
+    def trainings(self, offer: Offer) -> int:
+        """How many private trainings of an offer were paid for."""
+        return self.ledger.trainings(_paid_as(offer, offer.terms))
+
+    def code(self, offer: Offer) -> bytes:
+        """The approved code layer of an offer. Raises IntegrityError where it is not approved."""
+        layer = self.codes.approved_layer(offer)
+        if layer is None:
+            raise IntegrityError(
+                f"code {offer.code[:8]} is not approved here; `gangline federate approve {offer.code[:8]}` lets it run"
+            )
+        return layer
+
+    def _require_terms(self, terms: OfferTerms, settings: MemberTable) -> None:
+        if self._kit.name not in terms.roster:
+            raise IntegrityError(f"wanted {self._kit.name} on the roster, found {', '.join(terms.roster)}")
+        if terms.epsilon is None and settings.private:
+            raise GateError(f"{terms.plan.run}: wanted federated.epsilon, found none; this member is private")
+
+    def _require_budget(self, offer: Offer, terms: OfferTerms, settings: MemberTable) -> None:
+        if terms.epsilon is not None:
+            self.ledger.require_room(_paid_as(offer, terms), epsilon=terms.epsilon, budget=settings.epsilon)
+
+    def _is_of_signer(self, offer: Offer, settings: MemberTable) -> bool:
+        """Whether the whole key of the offer, and not its short id alone, is that of a signer."""
+        if settings.approve != "signed":
+            return False
+        return any(self._signer(each) == offer.key.encode() for each in settings.signers)
+
+    def _signer(self, key_id: str) -> bytes:
+        path = self._kit.own / "keys" / f"{key_id}.pub"
+        if not path.exists():
+            raise ConfigError(f"{self._kit.settings}: signers name {key_id}: put its public PEM at {path}")
+        require_own(path)
+        return path.read_bytes()
+
+
+def _paid_as(offer: Offer, terms: OfferTerms) -> str:
+    """Name in the ledger: a plan that differs in anything pays for itself, whatever its run is called."""
+    return f"{terms.plan.run[:100]}:{offer.digest[:16]}"

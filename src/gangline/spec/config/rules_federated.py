@@ -1,0 +1,172 @@
+"""Rules of `[federated]` in `line.toml` and of `[federation]` in `site.toml`."""
+
+import re
+from collections.abc import Iterator
+from math import inf
+
+from gangline.spec.config.federation_table import FederationTable
+from gangline.spec.config.line import Line
+from gangline.spec.config.problems import ConfigProblem, at_least, show
+from gangline.spec.config.secrets import is_reference, parse_reference
+from gangline.spec.federated import FederatedTable
+
+SPLIT = re.compile(r"iid|dirichlet:(?P<alpha>\d+(\.\d+)?)|column:(?P<column>[A-Za-z_][\w.-]{0,63})")
+"""How data are shared out among simulated members."""
+LEAST_SUM = 3
+"""Members of the smallest secure sum: the sum of two shows each of them the other's change."""
+_MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
+_MOST_MEMBERS = 1000
+
+
+def federated_rules(line: Line) -> Iterator[ConfigProblem]:
+    """Problems of `[federated]`, by itself and with the other tables of the line."""
+    table = line.federated
+    if table is None:
+        return
+    yield from _round_rules(table, line.train.steps)
+    yield from _merge_rules(table)
+    yield from _privacy_rules(table)
+    yield from _simulation_rules(table)
+    yield from _line_rules(line, table)
+
+
+def federation_rules(table: FederationTable) -> Iterator[ConfigProblem]:
+    """Problems of `[federation]`."""
+    if table.kit is None:
+        for key, value in (("admin", table.admin), ("members", table.members)):
+            if value:
+                works = 'name the folder of the server kit: kit = "/srv/federation/server"'
+                yield ConfigProblem("federation.kit", f"a kit with federation.{key}", "none", works)
+        return
+    if table.admin is None:
+        works = 'admin = "secret:file:/srv/federation/admin@example.org"'
+        yield ConfigProblem("federation.admin", "a reference to the folder of the admin kit", "none", works)
+    elif not is_reference(table.admin) or parse_reference(table.admin).kind == "env":
+        works = "write secret:file:PATH or secret:k8s:NAME/KEY"
+        yield ConfigProblem("federation.admin", "a reference to a folder", "a value that is not shown", works)
+    if len(set(table.members)) < 2:
+        works = "list the names of the certificates that may take part"
+        yield ConfigProblem("federation.members", "at least two names", show(table.members), works)
+    for name in sorted({each for each in table.members if table.members.count(each) > 1}):
+        yield ConfigProblem("federation.members", "each name once", f"{show(name)} twice", "keep one")
+    for index, name in enumerate(table.members):
+        if not _MEMBER.fullmatch(name):
+            wanted = "the name of a certificate, of letters, digits and ._@-"
+            yield ConfigProblem(f"federation.members[{index}]", wanted, show(name), '"leipzig" works')
+
+
+def _round_rules(table: FederatedTable, steps: int) -> Iterator[ConfigProblem]:
+    yield from at_least("federated.local_steps", table.local_steps, 1)
+    if table.local_steps >= 1 and steps >= 1 and steps % table.local_steps:
+        near = " or ".join(str(each) for each in _nearest_divisors(steps, table.local_steps))
+        wanted = f"a divisor of train.steps = {steps}, for rounds are whole"
+        yield ConfigProblem("federated.local_steps", wanted, show(table.local_steps), f"{near} works")
+    least = LEAST_SUM if table.secure_sum or table.merge == "trimmed" else 2
+    works = "the sum of two shows each the other's change" if table.secure_sum else "one answer is no federation"
+    if table.merge == "trimmed" and table.quorum < least:
+        works = "trimmed leaves out one answer at each end"
+    yield from at_least("federated.quorum", table.quorum, least, works)
+    yield from _above("federated.round_seconds", table.round_seconds)
+
+
+def _nearest_divisors(total: int, wanted: int) -> list[int]:
+    """The largest divisor of `total` below `wanted`, and the smallest above."""
+    below = next(each for each in range(min(wanted, total), 0, -1) if total % each == 0)
+    above = next((each for each in range(wanted, total + 1) if total % each == 0), None)
+    return [below] if above is None else [below, above]
+
+
+def _merge_rules(table: FederatedTable) -> Iterator[ConfigProblem]:
+    yield from _above("federated.server_lr", table.server_lr)
+    if not 0 <= table.server_momentum < 1:
+        yield ConfigProblem("federated.server_momentum", "in [0, 1)", show(table.server_momentum), "0.9 is usual")
+    if table.server == "adam" and table.server_momentum:
+        works = 'leave it out, or server = "sgd"'
+        yield ConfigProblem("federated.server_momentum", "none with adam", show(table.server_momentum), works)
+    if not 0 <= table.prox < inf:
+        yield ConfigProblem("federated.prox", "a number of 0 or more", show(table.prox), "0 is federated averaging")
+    if table.clip_norm is not None:
+        yield from _above("federated.clip_norm", table.clip_norm)
+    yield from at_least("federated.most_samples", table.most_samples, 1)
+    if table.merge != "mean" and table.most_samples is not None:
+        works = f"leave it out: in a {table.merge} all members weigh equally"
+        yield ConfigProblem("federated.most_samples", 'none but with merge = "mean"', show(table.most_samples), works)
+    if table.secure_sum and table.merge != "mean":
+        works = "a sum shows no single change, and the others need each of them"
+        yield ConfigProblem("federated.merge", "mean with secure_sum", show(table.merge), works)
+    if table.secure_sum and table.clip_norm is None:
+        works = "clip_norm = 1.0: it is the range of the numbers that are summed"
+        yield ConfigProblem("federated.clip_norm", "a norm with secure_sum", "none", works)
+
+
+def _privacy_rules(table: FederatedTable) -> Iterator[ConfigProblem]:
+    if table.epsilon is not None:
+        yield from _above("federated.epsilon", table.epsilon)
+        if table.clip_grad is None:
+            works = "clip_grad = 1.0: noise is in proportion to it"
+            yield ConfigProblem("federated.clip_grad", "a norm with epsilon", "none", works)
+    elif table.clip_grad is not None:
+        works = "leave it out, or ask for privacy: epsilon = 4.0"
+        yield ConfigProblem("federated.clip_grad", "none without epsilon", show(table.clip_grad), works)
+    if table.clip_grad is not None:
+        yield from _above("federated.clip_grad", table.clip_grad)
+    if not 0 < table.delta < 1:
+        wanted = "a probability in (0, 1)"
+        yield ConfigProblem("federated.delta", wanted, show(table.delta), "1e-5 is less than one record of 100,000")
+    yield from at_least("federated.spare_rounds", table.spare_rounds, 0)
+
+
+def _simulation_rules(table: FederatedTable) -> Iterator[ConfigProblem]:
+    simulate, least = table.simulate, LEAST_SUM if table.secure_sum else 2
+    yield from at_least("federated.simulate.members", simulate.members, least)
+    if simulate.members > _MOST_MEMBERS:
+        yield ConfigProblem("federated.simulate.members", f"at most {_MOST_MEMBERS}", show(simulate.members))
+    found = SPLIT.fullmatch(simulate.split)
+    if found is None or (found["alpha"] is not None and not float(found["alpha"])):
+        wanted = "iid, dirichlet:A with A above 0, or column:NAME"
+        yield ConfigProblem("federated.simulate.split", wanted, show(simulate.split), '"dirichlet:0.3" works')
+
+
+def _line_rules(line: Line, table: FederatedTable) -> Iterator[ConfigProblem]:
+    """What a member cannot do, or what would say nothing."""
+    if line.project.task is None:
+        works = 'task = "module:Class"; a program of Flower runs as project.command without [federated]'
+        yield ConfigProblem("federated", "a project.task", "a command", works)
+    if table.evaluate == "coordinator" and not (line.data.text or line.data.shards or line.data.mix):
+        works = 'evaluate = "members", or data that are the coordinator\'s own'
+        yield ConfigProblem("federated.evaluate", "a table [data] for the coordinator", "none", works)
+    memory = line.train.memory
+    refused = (
+        ("train.strategy", line.train.strategy, ("auto", "none"), "a member trains on one rank"),
+        ("train.recovery.mode", line.train.recovery.mode, ("restart",), "a restart repeats one round"),
+        ("train.recovery.non_finite", line.train.recovery.non_finite, ("stop",), "such answers are refused by reason"),
+        ("train.precision", line.train.precision, ("auto", "fp32", "bf16"), "fp16 scales gradients by their history"),
+        ("train.compile", line.train.compile, (False,), "leave it out"),
+        ("train.compression.kind", line.train.compression.kind, ("none",), "nothing is averaged between ranks"),
+        ("train.start.checkpoint", line.train.start.checkpoint, (None,), "leave it out: rounds begin with the first"),
+        ("train.stop_at", line.train.stop_at, (None,), "fewer train.steps are fewer rounds"),
+        ("train.checkpoint.every", line.train.checkpoint.every, ("auto",), "every round is saved"),
+        ("train.memory.loss_chunks", memory.loss_chunks, ("auto", 1), "leave it out"),
+        ("train.memory.offload", memory.offload, ("auto", "none"), "leave it out"),
+        ("train.memory.activation_checkpointing", memory.activation_checkpointing, ("auto", "none"), "leave it out"),
+        ("data.workers", line.data.workers, ("auto", 0), "a member reads its samples itself"),
+        ("data.order", line.data.order, ("auto", "full"), "a member shuffles its own samples"),
+        ("optimizer.rule", line.optimizer.get("rule"), (None,), "[optimizer.elementwise] is the members'"),
+        ("evaluate.every_steps", line.evaluate.every_steps, (None,), "the model is judged behind the last round"),
+        ("prove.replay_steps", line.prove.replay_steps, (0,), "members train again by other samples"),
+    )  # fmt: skip
+    for key, value, allowed, works in refused:
+        if value not in allowed:
+            words = " or ".join("nothing" if each is None else show(each) for each in allowed)
+            yield ConfigProblem(key, f"{words} with [federated]", show(value), works)
+    if isinstance(line.train.ranks, tuple):
+        works = "a number: simulated members are dealt to so many ranks"
+        yield ConfigProblem("train.ranks", "a fixed number with [federated]", show(line.train.ranks), works)
+    if table.epsilon is not None and line.train.clip_norm is not None:
+        works = "leave it out: federated.clip_grad clips the gradient of each record"
+        yield ConfigProblem("train.clip_norm", "none with federated.epsilon", show(line.train.clip_norm), works)
+
+
+def _above(key: str, value: float) -> Iterator[ConfigProblem]:
+    if not 0 < value < inf:
+        yield ConfigProblem(key, "a number above 0", show(value))

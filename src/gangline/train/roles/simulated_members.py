@@ -1,0 +1,213 @@
+"""Members that are simulated in the gang: each has a share of the commit's data, and ranks train for them in turn."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.utils.data import Subset
+
+from gangline.checkpoint.peers import Peers
+from gangline.errors import CapacityError, IntegrityError
+from gangline.federated.merge import refusal
+from gangline.federated.protocol import Contribution, RoundAnswers, RoundCall
+from gangline.federated.secure_sum import Occasion, SecureSum, add
+from gangline.federated.simulated_identities import identity_of, make_identities
+from gangline.federated.sum_vector import from_bytes, to_bytes
+from gangline.spec.config.rules_federated import LEAST_SUM
+from gangline.spec.federated import FederationPlan, RefusedReason
+from gangline.train.loop.member_data import require_samples, share_out
+from gangline.train.loop.member_training import LocalMember, MemberTraining
+from gangline.train.loop.private_training import RecordPrivacy
+from gangline.train.loop.trainer import Trainer
+from gangline.train.runtime.data_splits import open_split
+
+Answers = dict[str, Contribution | RefusedReason]
+
+
+class GangMembers:
+    """Members of `federated.simulate`; every rank makes every call and gets every answer."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        """Collective.
+
+        Raises:
+            ConfigError: A member has no samples, or privacy is asked for and Opacus is missing.
+        """
+        context = trainer.context
+        assert context.plan.federation is not None, "a federated plan"
+        self._federation, self._context = context.plan.federation, context
+        self._training, self._peers = MemberTraining(trainer), Peers(context.groups.control)
+        roster, table = self._federation.roster, self._federation.table
+        data, holdout = (
+            open_split(context, trainer.task, each, seed=trainer.job.seed) for each in ("train", "holdout")
+        )
+        shares, held = (
+            share_out(each, table.simulate.split, members=len(roster), seed=context.plan.seed)
+            for each in (data, holdout)
+        )
+        require_samples(shares, table.simulate.split)
+        self._own = [
+            LocalMember(
+                name=name, train=Subset(data, shares[number]), holdout=Subset(holdout, held[number]),
+                privacy=RecordPrivacy.of(context.plan, samples=len(shares[number])),
+            )
+            for number, name in enumerate(roster)
+            if number % context.plan.world_size == context.rank
+        ]  # fmt: skip
+        self._sums = self._make_sums() if table.secure_sum else {}
+        if table.epsilon is not None:
+            trainer.engine.saves.add_extra(_Spent([each.privacy for each in self._own if each.privacy is not None]))
+
+    def ask(self, call: RoundCall) -> RoundAnswers:
+        """Train for all members, or judge; see `RoundMembers`."""
+        own: Answers = {member.name: self._answer(member, call) for member in self._own}
+        with self._context.clock.during("wait"):
+            down = sum(each.nbytes for each in call.weights.values()) * len(self._federation.roster)
+            epsilon = self._spent()
+            if self._federation.table.secure_sum:
+                return replace(self._sum(own, call, down), epsilon=epsilon)
+            every = self._gather(own, call)
+        kept = tuple(each for each in every.values() if isinstance(each, Contribution))
+        refused = tuple((name, each) for name, each in every.items() if not isinstance(each, Contribution))
+        up = sum(array.nbytes for each in kept for array in (each.change or {}).values())
+        return RoundAnswers(contributions=kept, refused=refused, bytes_up=up, bytes_down=down, epsilon=epsilon)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _spent(self) -> float | None:
+        """Largest epsilon that a member has spent so far; None: the run asks for no privacy."""
+        if self._federation.table.epsilon is None:
+            return None
+        own = [each.privacy.spent for each in self._own if each.privacy is not None]
+        return float(max(self._peers.gather(max(own, default=0.0))))
+
+    def _answer(self, member: LocalMember, call: RoundCall) -> Contribution | RefusedReason:
+        try:
+            answer = self._training.train(member, call) if call.trains else self._training.judge(member, call)
+        except CapacityError:
+            return "budget"
+        return refusal(answer, call.weights, self._federation.roster) or answer
+
+    def _gather(self, own: Answers, call: RoundCall) -> Answers:
+        """Answers of all members on all ranks: their changes as one tensor, the rest as JSON data."""
+        sizes = [each.size for each in call.weights.values()] if call.trains else []
+        turns = -(-len(self._federation.roster) // self._peers.size)
+        changes = torch.zeros(turns, sum(sizes))
+        for row, answer in zip(changes, own.values(), strict=False):
+            if isinstance(answer, Contribution) and answer.change is not None:
+                row.copy_(torch.from_numpy(np.concatenate([answer.change[name].ravel() for name in call.weights])))
+        every = [changes]
+        if self._peers.size > 1:
+            every = [torch.empty_like(changes) for _ in range(self._peers.size)]
+            dist.all_gather(every, changes, group=self._context.groups.control)
+        found: Answers = {}
+        for rows, said in zip(every, self._peers.gather([_said(*each) for each in own.items()]), strict=True):
+            for row, each in zip(rows, said, strict=False):
+                found[each["name"]] = each["refused"] or _heard(each, row, call, sizes)
+        return dict(sorted(found.items()))
+
+    def _make_sums(self) -> dict[str, SecureSum]:
+        made = make_identities(list(self._federation.roster)) if self._context.rank == 0 else {}
+        texts: Mapping[str, list[str]] = self._peers.broadcast(made)
+        return {each.name: SecureSum(identity_of(texts[each.name]), least=LEAST_SUM) for each in self._own}
+
+    def _sum(self, own: Answers, call: RoundCall, down: int) -> RoundAnswers:
+        """The answers as one sum, of which no rank sees a part without its masks."""
+        federation, roster = self._federation, len(self._federation.roster)
+        occasion = Occasion(
+            run=self._context.plan.run,
+            round=call.number,
+            attempt=call.attempt,
+            code="simulated",
+            roster=federation.roster,
+        )
+        names = self._metric_names(own)
+        vectors = {name: _vector(each, names, federation) for name, each in own.items()}
+        refused = self._peers.gather([[name, each] for name, each in vectors.items() if isinstance(each, str)])
+        plain = {name: each for name, each in vectors.items() if isinstance(each, bytes)}
+        keys = self._gather_bytes({name: self._sums[name].begin(occasion) for name in plain})
+        given, count = list(keys.values()), sum(each.size for each in call.weights.values()) if call.trains else 0
+        answers = RoundAnswers(
+            contributions=(), refused=tuple((name, reason) for rows in refused for name, reason in rows),
+            bytes_up=sum(map(len, given)), bytes_down=down + len(given) * sum(map(len, given)),
+        )  # fmt: skip
+        try:
+            masked = self._gather_bytes({
+                name: self._sums[name].mask(given, vector, num_numbers=count) for name, vector in plain.items()
+            })  # fmt: skip
+        except IntegrityError:  # too few members are left, and every rank has the same list
+            return answers
+        together = from_bytes(
+            add(list(masked.values()), num_numbers=count), list(masked), federation.table, roster=roster,
+            weights=call.weights if call.trains else None, names=names,
+        )  # fmt: skip
+        return replace(answers, contributions=(together,), bytes_up=answers.bytes_up + sum(map(len, masked.values())))
+
+    def _metric_names(self, own: Answers) -> list[str]:
+        """Metrics that any member measured: a vector has a place for each."""
+        said = self._peers.gather([sorted(each.metrics) for each in own.values() if isinstance(each, Contribution)])
+        return sorted({name for rows in said for row in rows for name in row})
+
+    def _gather_bytes(self, own: Mapping[str, bytes]) -> dict[str, bytes]:
+        said = self._peers.gather({name: base64.b64encode(each).decode() for name, each in own.items()})
+        return {name: base64.b64decode(text) for rows in said for name, text in sorted(rows.items())}
+
+
+class _Spent:
+    """Trainings that have spent privacy, saved with each round: a restart counts the one that was under way, too."""
+
+    def __init__(self, members: Sequence[RecordPrivacy]) -> None:
+        self._members, self._count = members, torch.zeros((), dtype=torch.int64)
+
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """The count, equal for all members."""
+        self._count.fill_(max((each.trainings for each in self._members), default=int(self._count)))
+        return {"federation/trainings": self._count}
+
+    def own_tensors(self) -> Mapping[str, torch.Tensor]:
+        """No rank has any of its own."""
+        return {}
+
+    def restore(self, own: Mapping[str, torch.Tensor]) -> None:
+        """Continue after the saved trainings and the one that may have begun since."""
+        del own
+        for each in self._members:
+            each.resume(int(self._count) + 1)
+
+
+def _vector(
+    answer: Contribution | RefusedReason, names: Sequence[str], federation: FederationPlan
+) -> bytes | RefusedReason:
+    """Numbers of one answer before they are masked, or why there are none."""
+    if not isinstance(answer, Contribution):
+        return answer
+    metrics = {name: answer.metrics.get(name, (0.0, 0.0)) for name in names}
+    try:
+        return to_bytes(replace(answer, metrics=metrics), federation.table, roster=len(federation.roster))
+    except IntegrityError:
+        return "not_finite"
+
+
+def _said(name: str, answer: Contribution | RefusedReason) -> dict[str, Any]:
+    if not isinstance(answer, Contribution):
+        return {"name": name, "refused": answer}
+    metrics = {metric: list(pair) for metric, pair in answer.metrics.items()}
+    return {"name": name, "refused": None, "weight": answer.weight, "loss": answer.loss, "metrics": metrics}
+
+
+def _heard(said: Mapping[str, Any], row: torch.Tensor, call: RoundCall, sizes: Sequence[int]) -> Contribution:
+    parts = torch.split(row, list(sizes)) if call.trains else ()
+    change = {
+        name: part.numpy().reshape(call.weights[name].shape)
+        for name, part in zip(call.weights, parts, strict=call.trains)
+        if call.trains
+    }
+    metrics = {name: (total, weight) for name, (total, weight) in said["metrics"].items()}
+    return Contribution(
+        members=(said["name"],), weight=said["weight"], change=change or None, loss=said["loss"], metrics=metrics
+    )
