@@ -11,7 +11,8 @@ from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.data_source import DataSource
 from gangline.spec.devices import Inventory
-from gangline.spec.plan import CheckpointPolicy, Device, Job, Plan, ProgramSpec, SaveCosts
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import CheckpointPolicy, Device, Job, Plan, ProgramSpec, SaveCosts, StartCheckpoint
 from gangline.spec.profile import ModelProfile
 
 
@@ -102,6 +103,33 @@ def evaluate_plan(plan: Plan, seeds: Sequence[int], checkpoint: str) -> Plan:
     own = Job(seed=plan.seed, train=False, checkpoint=checkpoint)
     others = (Job(seed=seed) for seed in sorted(set(seeds) - {plan.seed}))
     return replace(plan, role="evaluate", jobs=(own, *others), sizes=())
+
+
+def server_plan(plan: Plan) -> Plan:
+    """The gang that merges what the workers of `plan` push."""
+    assert plan.parameters is not None, plan.run
+    servers = plan.parameters.table.servers
+    return replace(
+        plan, strategy="none" if servers == 1 else "ddp", mesh=Mesh(dp_replicate=servers), device="cpu", sizes=(),
+        parameters=replace(plan.parameters, part="servers"), start=StartCheckpoint(),
+    )  # fmt: skip
+
+
+def worker_plans(plan: Plan) -> list[Plan]:
+    """The gangs that train, from worker 1 on: each has the steps of all workers in batches of its own size."""
+    if plan.parameters is None:
+        return []
+    workers = plan.num_workers
+    one = replace(
+        plan,
+        steps=plan.steps * workers,
+        stop_at=None if plan.stop_at is None else plan.stop_at * workers,
+        global_batch=plan.global_batch // workers,
+        schedule=replace(plan.schedule, warmup_steps=plan.schedule.warmup_steps * workers),
+        evaluate_every=None,
+    )
+    parts = (replace(plan.parameters, part="worker", worker=number) for number in range(1, workers + 1))
+    return [replace(one, parameters=part) for part in parts]
 
 
 def seed_plan(plan: Plan, seed: int) -> Plan:

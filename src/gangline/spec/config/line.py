@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gangline.spec.compression import Compression
 from gangline.spec.config.infer_table import InferTable, ServeGate
 from gangline.spec.config.search_table import SearchTable
 from gangline.spec.data_source import Order
@@ -10,7 +11,6 @@ from gangline.spec.federated import FederatedTable
 from gangline.spec.measurements import Better
 from gangline.spec.plan import (
     Collectives,
-    Compression,
     ContextExchange,
     PipelineSchedule,
     Recovery,
