@@ -7,22 +7,45 @@ from gangline.planner.forecast.save_interval import save_every
 from gangline.planner.forecast.shape_forecast import bucket_bytes
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.choice import PlanChoice
+from gangline.spec.compression import Compression
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.data_source import DataSource
 from gangline.spec.devices import Inventory
 from gangline.spec.mesh import Mesh
+from gangline.spec.parameter_server import ParameterPlan
 from gangline.spec.plan import CheckpointPolicy, Device, Job, Plan, ProgramSpec, SaveCosts, StartCheckpoint
 from gangline.spec.profile import ModelProfile
 
 
+def line_of_worker(line: Line) -> Line:
+    """The line that one worker of a parameter server is planned by; without one `line` itself."""
+    table = line.train.parameter_server
+    if table is None:
+        return line
+    train = replace(
+        line.train, strategy="auto", global_batch=line.train.global_batch // table.workers,
+        compression=Compression(), parameter_server=None,
+    )  # fmt: skip
+    return replace(line, train=train)
+
+
+def choice_of_run(choice: PlanChoice, line: Line) -> PlanChoice:
+    """The choice for one worker with what all workers of `line` take."""
+    table, forecast = line.train.parameter_server, choice.forecast
+    if table is None:
+        return choice
+    hours, money = (None if each is None else each * table.workers for each in (forecast.gpu_hours, forecast.money))
+    return replace(choice, forecast=replace(forecast, gpu_hours=hours, money=money))
+
+
 def make_plan(line: Line, choice: PlanChoice, *, run: str, run_prefix: str, data: DataSource, folder: str = "") -> Plan:
     """What the train gang obeys: equal questions give equal bytes. `folder`: of the line in the code layer."""
-    train = line.train
+    train, table = line.train, line.train.parameter_server
     return Plan(
         run=run,
         project=line.project.name,
-        name=choice.name,
+        name=choice.name if table is None else f"{table.workers} x {choice.name}",
         run_prefix=run_prefix,
         program=ProgramSpec(
             task=line.project.task,
@@ -53,7 +76,8 @@ def make_plan(line: Line, choice: PlanChoice, *, run: str, run_prefix: str, data
         context=train.mesh.context,
         compile=train.compile,
         memory=choice.memory,
-        compression=train.compression,
+        compression=train.compression if table is None else Compression(),
+        parameters=None if table is None else ParameterPlan(table=table, compression=train.compression),
         checkpoint=checkpoint_policy(line, choice.save_costs),
         start=train.start,
         recovery=train.recovery,

@@ -15,7 +15,8 @@ DARK = {
 
 CAUSES = {
     "compute": "green", "wait": "sky", "exchange": "sky", "data": "orange", "bubble": "yellow", "checkpoint": "pink",
-    "evaluate": "blue", "build": "blue", "start": "grey", "rendezvous": "grey", "gather": "grey", "image": "grey", "resume": "pink",
+    "evaluate": "blue", "build": "blue", "start": "grey", "rendezvous": "grey", "gather": "grey", "image": "grey",
+    "resume": "pink",
     "redone": "red", "stalled": "red", "restart": "red", "profile": "yellow", "drill": "yellow", "stop": "grey",
     "idle": "faint", "other": "faint",
 }  # fmt: skip

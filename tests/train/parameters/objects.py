@@ -10,12 +10,12 @@ from gangline.planner.gang_plans import server_plan, worker_plans
 from gangline.storage.folder.store import FolderStore
 from gangline.train.parameters.encode import pack
 from gangline.train.parameters.layout import (
-    Blocks,
+    BlockPush,
     Claim,
-    Layout,
     ParameterKeys,
     ParameterStore,
-    Push,
+    RowLayout,
+    RunBlocks,
     TensorPlace,
 )
 from gangline.train.parameters.merge import ShardMerger, put_first_version
@@ -31,8 +31,8 @@ class World:
     def __init__(self, folder, *, store=None, **changes):
         self.plan = run_plan(**changes)
         self.servers, self.workers = server_plan(self.plan), worker_plans(self.plan)
-        self.blocks = Blocks.of(self.servers)
-        self.layout = Layout(
+        self.blocks = RunBlocks.of(self.servers)
+        self.layout = RowLayout(
             run=self.plan.run, parameters=(TensorPlace(name="a", shape=(2, 3)), TensorPlace(name="b", shape=(4,))),
             buffers=(TensorPlace(name="m", shape=(2,)),), shard_numbers=4,
         )  # fmt: skip
@@ -57,7 +57,7 @@ class World:
         compression = self.plan.parameters.compression
         encoder = self.encoders.setdefault(worker, ChangeEncoder(self.shards, self.layout.size, compression))
         files = [pack(each) for each in encoder.encode(change, START if after is None else after)]
-        push = Push(
+        push = BlockPush(
             run=self.plan.run, block=block, attempt=1, worker=worker, versions=versions or (0,) * len(self.shards),
             samples=self.blocks.samples(block), loss=1.0, tokens=0, seconds=1.0, silent_seconds=0.0,
             wire_bytes=(0, 0), digests=tuple(sha256(each).hexdigest() for each in files),

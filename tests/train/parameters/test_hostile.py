@@ -12,7 +12,7 @@ from tests.train.parameters.objects import START, World, change_of
 from gangline.errors import ConfigError, IntegrityError
 from gangline.spec.compression import Compression
 from gangline.train.parameters.encode import ChangeCodec, file_bytes, pack, unpack
-from gangline.train.parameters.exchange import Exchange
+from gangline.train.parameters.exchange import StoreExchange
 from gangline.train.parameters.layout import Claim, Head, TensorPlace, seal
 from gangline.train.parameters.server import PushInbox
 
@@ -117,7 +117,7 @@ def test_push_of_another_key_is_refused(tmp_path):
 
 
 def exchange_of(world):
-    found = Exchange(world.objects, world.workers[0], life="1")
+    found = StoreExchange(world.objects, world.workers[0], life="1")
     found.open(world.layout, START)
     return found
 
@@ -150,7 +150,7 @@ def test_worker_of_another_model_is_refused(tmp_path):
     world = World(tmp_path)
     layout = replace(world.layout, buffers=(TensorPlace(name="m", shape=(1, 2)),))
     with pytest.raises(ConfigError, match="worker 1: wanted tensors"):
-        Exchange(world.objects, world.workers[0], life="1").open(layout, START)
+        StoreExchange(world.objects, world.workers[0], life="1").open(layout, START)
 
 
 @pytest.mark.row("PS3")
@@ -175,7 +175,7 @@ def test_bytes_that_are_no_file_are_refused(data):
         unpack(data, ChangeCodec(Compression(), 5).form)
 
 
-def test_claims_of_two_runs_are_told_apart(tmp_path):
+def test_claims_of_two_runs_are_not_mixed(tmp_path):
     world = World(tmp_path)
     key = world.objects.keys.claim(0, 1)
     world.store.put(key, seal(Claim(run="another", worker=1, life="0"), world.objects.key))

@@ -3,7 +3,7 @@
 from dataclasses import asdict, replace
 
 from gangline.build.code_layer import LayerSelection as LayerChoice
-from gangline.errors import GateError
+from gangline.errors import ConfigError, GateError
 from gangline.fabric.certificate import Certificate
 from gangline.fabric.inventory import Fabric
 from gangline.launch.sandbox import Sandbox
@@ -65,6 +65,7 @@ def plan(ctx: RunContext) -> StageResult:
     if planned.profile is not None and planned.profile.untraced:
         ctx.record_event("plan", "forecast", f"no step of the model could be traced: {planned.profile.untraced}")
     choice, gate, inventory, made = planned.choice, planned.budget, planned.inventory, planned.plan
+    _require_own_devices(ctx, made)
     key, certificate = put_blob(ctx.store, made.to_json()), _certificate(ctx, planned, network)
     kept = [_artifact("plan", made), *([_artifact("certificate", certificate)] if certificate else [])]
     described = _describe(made, choice, key, device_name=inventory.device_names)
@@ -96,6 +97,15 @@ def plan(ctx: RunContext) -> StageResult:
         change=change,
         error=GateError(f"{gate.reason}; raise the budget or plan less") if over else None,
     )
+
+
+def _require_own_devices(ctx: RunContext, plan: Plan) -> None:
+    """Raise ConfigError if workers of this machine would have to share its GPUs."""
+    if plan.parameters is not None and plan.device == "cuda" and ctx.record.run.launcher.is_here:
+        raise ConfigError(
+            f"train.parameter_server: wanted GPUs of their own for {plan.num_workers} workers, found a target on this"
+            " machine, where gangs share them; launch.target kubernetes or slurm gives each worker its own"
+        )
 
 
 def _checked_sandbox(ctx: RunContext) -> Sandbox:

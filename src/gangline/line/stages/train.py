@@ -6,7 +6,8 @@ from typing import Any
 
 from gangline.build.code_layer import LayerSelection
 from gangline.errors import ConfigError
-from gangline.line.gangs.attempts import FinishedGang, run_gang
+from gangline.line.gangs.attempts import FinishedGang
+from gangline.line.gangs.many import run_gangs
 from gangline.line.gangs.missed_files import files_left_out, search_text
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.states import stage_origin
@@ -49,7 +50,7 @@ def train(ctx: RunContext) -> StageResult:
     if earlier is not None:
         return _taken(ctx, key, earlier)
     target = ctx.record.run.target
-    finished = run_gang(
+    finished = run_gangs(
         ctx, "train", ctx.plan,
         on_started=lambda gang, restarts: ctx.change(lambda record: with_gang(record, gang, target, restarts)),
     )  # fmt: skip

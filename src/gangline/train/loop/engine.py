@@ -186,11 +186,6 @@ class TrainingEngine:
         """Outer steps of a worker of a parameter server; None: this gang is none."""
         return self._outer if isinstance(self._outer, WorkerStep) else None
 
-    def save_for_all(self) -> None:
-        """Save what all workers have trained as the last step of the run. Collective."""
-        self.progress.step //= self.context.plan.num_workers
-        self._save(wait=True)
-
     def leave_early(self) -> None:
         """The program left the loop before the last step: save the last finished step. Collective."""
         if self.has_more and self.progress.step and self.job.number is None:

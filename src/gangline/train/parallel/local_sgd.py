@@ -38,7 +38,7 @@ class OuterRule(Protocol):
         ...
 
 
-class OuterStep:
+class ReplicaStep:
     """Outer steps of one training; every rank of the gang makes the same calls."""
 
     def __init__(self, context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -102,7 +102,7 @@ class OuterStep:
         return {name.removeprefix(OPTIMIZER): each for name, each in state.items() if name.startswith(OPTIMIZER)}
 
 
-def make_outer_step(context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer) -> OuterStep | None:
+def make_outer_step(context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer) -> ReplicaStep | None:
     """Outer steps if the plan has them; None: replicas are averaged every step.
 
     Raises:
@@ -113,7 +113,7 @@ def make_outer_step(context: RankContext, model: nn.Module, optimizer: torch.opt
         return None
     if plan.mesh.dp_replicate == 1:
         raise ConfigError(f"train.strategy {plan.strategy!r} wants dp_replicate of 2 or more, found 1; fsdp needs none")
-    return OuterStep(context, model, optimizer)
+    return ReplicaStep(context, model, optimizer)
 
 
 class Mean:

@@ -11,7 +11,7 @@ from itertools import islice
 from gangline.errors import IntegrityError
 from gangline.spec.parameter_server import ParameterServer
 from gangline.storage.objects.protocol import Entry, ObjectStore
-from gangline.train.parameters.layout import Blocks, BlockSet, Claim, ParameterStore, block_of
+from gangline.train.parameters.layout import BlockSet, Claim, ParameterStore, RunBlocks, block_of
 
 LEAST_LEASE_SECONDS = 120.0
 BLOCKS_A_LEASE = 4
@@ -34,7 +34,7 @@ class _Listing:
 class Claims:
     """Claims of one worker in one life."""
 
-    def __init__(self, objects: ParameterStore, table: ParameterServer, blocks: Blocks, claim: Claim) -> None:
+    def __init__(self, objects: ParameterStore, table: ParameterServer, blocks: RunBlocks, claim: Claim) -> None:
         """`claim` is what this worker writes."""
         self._objects, self._store, self._keys = objects, objects.store, objects.keys
         self._table, self._blocks, self._claim = table, blocks, claim
@@ -50,7 +50,7 @@ class Claims:
 
         Args:
             done: Merged or dropped blocks.
-            waiting: Blocks that this worker has claimed and not begun. It holds fewer the fewer there are, so that a
+            waiting: RunBlocks that this worker has claimed and not begun. It holds fewer the fewer there are, so that a
                 slow worker does not keep the last ones to itself.
         """
         listing = self._list(done.mark)

@@ -18,7 +18,16 @@ from gangline.spec.gang.status import GangResult
 from gangline.spec.plan import Plan
 from gangline.train.parameters.claims import Claims
 from gangline.train.parameters.encode import file_bytes, pack
-from gangline.train.parameters.layout import Blocks, BlockSet, Claim, Head, Layout, ParameterStore, Push, Shard
+from gangline.train.parameters.layout import (
+    BlockPush,
+    BlockSet,
+    Claim,
+    Head,
+    ParameterStore,
+    RowLayout,
+    RowShard,
+    RunBlocks,
+)
 from gangline.train.parameters.merge import put_first_version, read_file, weights_form
 
 POLL_SECONDS, SLOWEST_POLL_SECONDS = 0.1, 2.0
@@ -45,19 +54,19 @@ class Arrival:
 
 @dataclass(slots=True)
 class _Outgoing:
-    push: Push
+    push: BlockPush
     changes: list[bytes]
     """File of each shard."""
 
 
-class Exchange:
+class StoreExchange:
     """The worker's side of the store; `once` does everything that is to be done, from the thread or from a test."""
 
     def __init__(self, objects: ParameterStore, plan: Plan, *, life: str) -> None:
         """`plan` is that of the worker, `life` names this attempt and generation of it."""
         assert plan.parameters is not None, plan.run
         self._objects, self._plan, self._table = objects, plan, plan.parameters.table
-        self._blocks = Blocks.of(plan)
+        self._blocks = RunBlocks.of(plan)
         claim = Claim(run=plan.run, worker=plan.worker, life=life)
         self._claims = Claims(objects, self._table, self._blocks, claim)
         self._lock = threading.Condition()
@@ -65,7 +74,7 @@ class Exchange:
         self._claimed: deque[int] = deque()
         self._arrived: dict[int, Arrival] = {}
         self._heads: dict[int, Head] = {}
-        self._shards: tuple[Shard, ...] = ()
+        self._shards: tuple[RowShard, ...] = ()
         self._closing = False
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
@@ -78,19 +87,19 @@ class Exchange:
 
     # -- called by the worker
 
-    def open(self, layout: Layout, weights: Tensor) -> None:
+    def open(self, layout: RowLayout, weights: Tensor) -> None:
         """Write layout and first version, unless another worker has; compare the layout with that of the others.
 
         Raises:
             ConfigError: The model of another worker has other tensors.
         """
         self._shards, keys = layout.shards(), self._objects.keys
-        found = self._objects.read(Layout, keys.layout)
+        found = self._objects.read(RowLayout, keys.layout)
         if found is None:
             for shard in self._shards:
                 put_first_version(self._objects, shard, self._plan, weights[shard.start : shard.stop])
             self._objects.put_if_absent(keys.layout, layout)
-            found = self._objects.read(Layout, keys.layout)
+            found = self._objects.read(RowLayout, keys.layout)
         if found is None or found[0] != layout:
             raise ConfigError(
                 f"worker {self._plan.worker}: wanted tensors with the names and shapes of the other workers' model,"
@@ -102,7 +111,7 @@ class Exchange:
         self._thread = threading.Thread(target=self._run, name="exchange", daemon=True)
         self._thread.start()
 
-    def send(self, push: Push, changes: Sequence[Mapping[str, Tensor]]) -> None:
+    def send(self, push: BlockPush, changes: Sequence[Mapping[str, Tensor]]) -> None:
         """Send the change of a block, by shard; `push` needs no digests, bytes and attempt."""
         files = [pack(each) for each in changes]
         with self._lock:
@@ -246,7 +255,7 @@ class Exchange:
             moved = True
         return moved
 
-    def _weights(self, shard: Shard, head: Head) -> Tensor | None:
+    def _weights(self, shard: RowShard, head: Head) -> Tensor | None:
         form, key = weights_form(shard, self._plan), self._objects.keys.weights(shard.number, head.file)
         tensors = read_file(self._objects.store, key, form, head.weights_sha256)
         if tensors is None:

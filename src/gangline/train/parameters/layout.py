@@ -32,7 +32,7 @@ class TensorPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class RowShard:
     """A piece of the row, from `start` up to but not including `stop`."""
 
     number: int
@@ -48,7 +48,7 @@ class Shard:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
+class RowLayout:
     """Tensors of the model in their order, and the size of a shard; equal for all workers."""
 
     run: str
@@ -62,11 +62,11 @@ class Layout:
         """Numbers of the whole row."""
         return sum(each.size for each in (*self.parameters, *self.buffers))
 
-    def shards(self) -> tuple[Shard, ...]:
+    def shards(self) -> tuple[RowShard, ...]:
         """All pieces of the row, in order; none has both parameters and buffers."""
         middle = sum(each.size for each in self.parameters)
         cuts = [*self._cut(0, middle, is_mean=False), *self._cut(middle, self.size, is_mean=True)]
-        return tuple(Shard(number, *cut) for number, cut in enumerate(cuts))
+        return tuple(RowShard(number, *cut) for number, cut in enumerate(cuts))
 
     def _cut(self, start: int, stop: int, *, is_mean: bool) -> Iterator[tuple[int, int, bool]]:
         for first in range(start, stop, self.shard_numbers):
@@ -84,7 +84,7 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Push:
+class BlockPush:
     """What a worker sends for one block; it is written after the changes that it names."""
 
     run: str
@@ -176,7 +176,7 @@ def unseal(kind: type[T], raw: bytes, *, key: bytes, run: str) -> T:
     """
     found = from_json(kind, verify_payload(raw, key))
     if found.run != run:
-        raise IntegrityError(f"wanted a {kind.__name__.lower()} of {run}, found one of {found.run[:60]!r}")
+        raise IntegrityError(f"wanted a {kind.__name__} of {run}, found one of {found.run[:60]!r}")
     return found
 
 
@@ -219,7 +219,7 @@ class ParameterKeys:
         """The one push of a block."""
         return f"{self.pushes}{block:08d}.json"
 
-    def change(self, push: Push, shard: int) -> str:
+    def change(self, push: BlockPush, shard: int) -> str:
         """Change of a shard that belongs to `push`."""
         return f"{self.prefix}/changes/{push.block:08d}.{push.attempt:04d}/{shard:05d}.safetensors"
 
@@ -236,7 +236,7 @@ class ParameterKeys:
         return f"{self.files(shard)}{file}.weights.safetensors"
 
     def state(self, shard: int, file: str) -> str:
-        """What a server needs beside the weights to continue from a version."""
+        """What a server needs with the weights to continue from a version."""
         return f"{self.files(shard)}{file}.state.safetensors"
 
     def clock(self, worker: int) -> str:
@@ -287,7 +287,7 @@ def block_of(key: str) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class RunBlocks:
     """The work of a run in blocks of steps: block `n` has the steps and samples that follow those of block `n - 1`."""
 
     steps: int
@@ -296,10 +296,10 @@ class Blocks:
     step_samples: int
 
     @staticmethod
-    def of(plan: Plan) -> "Blocks":
+    def of(plan: Plan) -> "RunBlocks":
         """Blocks of the run whose servers, or one worker, obey `plan`."""
         workers = 1 if plan.worker else plan.num_workers  # a worker's own plan has the steps of all, in its batches
-        return Blocks(plan.last_step * workers, plan.outer_interval, plan.global_batch // workers)
+        return RunBlocks(plan.last_step * workers, plan.outer_interval, plan.global_batch // workers)
 
     @property
     def count(self) -> int:

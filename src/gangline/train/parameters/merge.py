@@ -18,12 +18,12 @@ from gangline.spec.plan import Plan
 from gangline.storage.objects.protocol import ObjectStore, get_bounded
 from gangline.train.parameters.encode import ChangeCodec, Form, file_bytes, pack, unpack
 from gangline.train.parameters.layout import (
-    Blocks,
+    BlockPush,
     BlockSet,
     Head,
     ParameterStore,
-    Push,
-    Shard,
+    RowShard,
+    RunBlocks,
 )
 
 WHOLE = Compression()
@@ -38,19 +38,19 @@ def nesterov(weights: Tensor, momentum: Tensor, change: Tensor, *, lr: float, de
     weights.sub_(change.add(momentum, alpha=decay), alpha=lr * share)
 
 
-def codec_of(shard: Shard, compression: Compression) -> ChangeCodec:
+def codec_of(shard: RowShard, compression: Compression) -> ChangeCodec:
     """How changes of a shard travel; buffers go whole."""
     return ChangeCodec(WHOLE if shard.is_mean else compression, shard.size)
 
 
-def weights_form(shard: Shard, plan: Plan) -> Form:
+def weights_form(shard: RowShard, plan: Plan) -> Form:
     """Tensors of the file that workers read."""
     assert plan.parameters is not None, plan.run
     is_short = plan.parameters.table.pull == "bf16" and not shard.is_mean
     return {"weights": ("BF16" if is_short else "F32", (shard.size,))}
 
 
-def state_form(shard: Shard, plan: Plan) -> Form:
+def state_form(shard: RowShard, plan: Plan) -> Form:
     """Tensors of the file that a server continues from."""
     momentum = ("F32", (0 if shard.is_mean else shard.size,))
     short = weights_form(shard, plan)["weights"][0] == "BF16"
@@ -72,7 +72,7 @@ def read_file(store: ObjectStore, key: str, form: Form, digest: str) -> dict[str
 
 
 def write_version(
-    objects: ParameterStore, shard: Shard, plan: Plan, *, head: Head, weights: Tensor, momentum: Tensor
+    objects: ParameterStore, shard: RowShard, plan: Plan, *, head: Head, weights: Tensor, momentum: Tensor
 ) -> Head:
     """Write the files that `head` names; returns it with their digests."""
     store, keys = objects.store, objects.keys
@@ -84,7 +84,7 @@ def write_version(
     return replace(head, state_sha256=sha256(state).hexdigest(), weights_sha256=sha256(pulled).hexdigest())
 
 
-def put_first_version(objects: ParameterStore, shard: Shard, plan: Plan, weights: Tensor) -> None:
+def put_first_version(objects: ParameterStore, shard: RowShard, plan: Plan, weights: Tensor) -> None:
     """Write version 0 of a shard, unless another worker has."""
     key = objects.keys.head(shard.number)
     if objects.store.head(key) is not None:
@@ -109,7 +109,7 @@ class Merge:
     """What one merge did."""
 
     head: Head
-    pushes: tuple[Push, ...]
+    pushes: tuple[BlockPush, ...]
     """Merged ones."""
     ages: tuple[int, ...]
     dropped: tuple[int, ...] = ()
@@ -122,7 +122,7 @@ class ShardMerger:
     """Newest version of one shard in memory, and the pushes that wait for it."""
 
     def __init__(
-        self, objects: ParameterStore, shard: Shard, plan: Plan, *, blocks: Blocks,
+        self, objects: ParameterStore, shard: RowShard, plan: Plan, *, blocks: RunBlocks,
         now: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """`plan` is that of a worker or of the servers."""
@@ -132,7 +132,7 @@ class ShardMerger:
         self._compression = plan.parameters.compression
         self._blocks, self._now = blocks, now
         self._codec = codec_of(shard, self._compression)
-        self._waiting: dict[int, tuple[Push, float]] = {}
+        self._waiting: dict[int, tuple[BlockPush, float]] = {}
         """Pushes by block, and when this server first saw them."""
         self.head, self._etag, self._weights, self._momentum = self._open()
 
@@ -141,7 +141,7 @@ class ShardMerger:
         """Every block is merged or dropped."""
         return self.head.done.mark == self._blocks.count
 
-    def add(self, push: Push) -> None:
+    def add(self, push: BlockPush) -> None:
         """A push that waits for a merge; of a block that is done already nothing happens."""
         if push.block not in self.head.done:
             self._waiting.setdefault(push.block, (push, self._now()))
@@ -157,7 +157,7 @@ class ShardMerger:
     def merge(self) -> Merge | None:
         """Merge all that waits; None: another server moved the head, which is read again."""
         waiting = [push for _, (push, _) in sorted(self._waiting.items())]
-        taken: list[tuple[Push, int, Tensor]] = []
+        taken: list[tuple[BlockPush, int, Tensor]] = []
         dropped: list[int] = []
         refused: dict[int, str] = {}
         for push in waiting:
@@ -196,7 +196,7 @@ class ShardMerger:
             head=head, pushes=tuple(push for push, _, _ in taken), ages=ages, dropped=tuple(dropped), refused=refused
         )
 
-    def _stepped(self, taken: list[tuple[Push, int, Tensor]]) -> tuple[Tensor, Tensor]:
+    def _stepped(self, taken: list[tuple[BlockPush, int, Tensor]]) -> tuple[Tensor, Tensor]:
         """Weights and momentum after the merge of `taken`."""
         workers, compression = self._table.workers, self._compression
         assert compression.outer_lr is not None, "the rules of a line ask for it"
@@ -214,7 +214,7 @@ class ShardMerger:
         )  # fmt: skip
         return weights, momentum
 
-    def _change(self, push: Push, age: int) -> Tensor:
+    def _change(self, push: BlockPush, age: int) -> Tensor:
         if age < 0:
             raise IntegrityError(f"wanted a version up to {self.head.version}, found one trained from a later version")
         key = self._keys.change(push, self.shard.number)
@@ -223,7 +223,7 @@ class ShardMerger:
             raise IntegrityError(f"wanted {key}, which the push names, found nothing")
         return self._codec.decode(tensors)
 
-    def _tidy(self, before: Head, waiting: list[Push], *, moved: bool) -> None:
+    def _tidy(self, before: Head, waiting: list[BlockPush], *, moved: bool) -> None:
         """Delete what no one needs: the head has moved."""
         self._forget_done()
         for push in waiting:

@@ -15,12 +15,12 @@ from gangline.train.account.results import losses_of, write_result
 from gangline.train.parameters.claims import list_from
 from gangline.train.parameters.exchange import POLL_SECONDS, SLOWEST_POLL_SECONDS, STORE_SECONDS, Final
 from gangline.train.parameters.layout import (
-    Blocks,
+    BlockPush,
     Claim,
-    Layout,
     ParameterKeys,
     ParameterStore,
-    Push,
+    RowLayout,
+    RunBlocks,
     block_of,
 )
 from gangline.train.parameters.merge import Merge, ShardMerger
@@ -34,11 +34,11 @@ STOPPED = "SIGTERM: what is merged is in the store"
 class PushInbox:
     """New pushes of a run, each verified once."""
 
-    def __init__(self, objects: ParameterStore, *, shards: int, workers: int, blocks: Blocks) -> None:
+    def __init__(self, objects: ParameterStore, *, shards: int, workers: int, blocks: RunBlocks) -> None:
         self._objects, self._shards, self._workers, self._blocks = objects, shards, workers, blocks
-        self._known: dict[int, Push] = {}
+        self._known: dict[int, BlockPush] = {}
 
-    def read(self, first: int) -> tuple[list[Push], dict[int, str]]:
+    def read(self, first: int) -> tuple[list[BlockPush], dict[int, str]]:
         """All pushes of blocks from `first` on, and why new ones were refused; these are deleted.
 
         A block whose push was refused is trained again once its claim has expired.
@@ -50,7 +50,7 @@ class PushInbox:
             if block in self._known:
                 continue
             try:
-                if (found := self._objects.read(Push, entry.key)) is not None:
+                if (found := self._objects.read(BlockPush, entry.key)) is not None:
                     self._check(found[0], block)
                     self._known[block] = found[0]
             except IntegrityError as error:
@@ -58,7 +58,7 @@ class PushInbox:
                 self._objects.store.delete(entry.key)
         return list(self._known.values()), refused
 
-    def _check(self, push: Push, block: int) -> None:
+    def _check(self, push: BlockPush, block: int) -> None:
         """Require that a push is one that a worker of this run may make."""
         if push.block != block or not 0 <= block < self._blocks.count:
             raise IntegrityError(f"wanted the push of block {block} of {self._blocks.count}, found one of {push.block}")
@@ -81,17 +81,17 @@ class _Progress:
     tokens: int = 0
 
 
-class Server:
+class MergeServer:
     """One process that merges; local, it knows no other server."""
 
     def __init__(self, context: RankContext, objects: ParameterStore) -> None:
         plan = context.plan
         assert plan.parameters is not None, plan.run
         self._context, self._plan, self._objects, self._table = context, plan, objects, plan.parameters.table
-        self._blocks = Blocks.of(plan)
+        self._blocks = RunBlocks.of(plan)
         self._mergers: list[ShardMerger] = []
         self._inbox: PushInbox | None = None
-        self._told = _Progress()
+        self._since_report = _Progress()
 
     def once(self) -> bool:
         """Open the shards, if the workers have begun, and merge what is due; whether anything happened."""
@@ -118,7 +118,7 @@ class Server:
         return found[0] if found is not None else None
 
     def _open(self) -> bool:
-        found = self._objects.read(Layout, self._objects.keys.layout)
+        found = self._objects.read(RowLayout, self._objects.keys.layout)
         if found is None:
             return False
         shards = found[0].shards()
@@ -128,16 +128,16 @@ class Server:
             self._objects, shards=len(shards), workers=self._table.workers, blocks=self._blocks
         )  # fmt: skip
         if own and own[0].number == 0:
-            self._told.samples = self._blocks.samples_in(self._mergers[0].head.done)
+            self._since_report.samples = self._blocks.samples_in(self._mergers[0].head.done)
         size = sum(each.size for each in own)
         self._context.events.emit("shards_opened", shards=len(own), size_bytes=4 * size)
         return True
 
     def _report(self, merge: Merge) -> None:
-        """Loss and progress in steps of the run, so that its curve lies beside those of other strategies."""
-        context, told, now = self._context, self._told, time.monotonic()
-        told.losses += [each.loss for each in merge.pushes]
-        told.tokens += sum(each.tokens for each in merge.pushes)
+        """Loss and progress in steps of the run, so that its curve has the axis of other strategies."""
+        context, seen, now = self._context, self._since_report, time.monotonic()
+        seen.losses += [each.loss for each in merge.pushes]
+        seen.tokens += sum(each.tokens for each in merge.pushes)
         samples = self._blocks.samples_in(merge.head.done)
         workers = sorted({each.worker for each in merge.pushes})
         context.events.emit(
@@ -145,25 +145,25 @@ class Server:
             ages=list(merge.ages), dropped=list(merge.dropped), refused=merge.refused,
         )  # fmt: skip
         step = samples // self._plan.global_batch
-        if step == told.samples // self._plan.global_batch or not told.losses:
+        if step == seen.samples // self._plan.global_batch or not seen.losses:
             return
-        seconds, loss = now - told.since, fsum(told.losses) / len(told.losses)
+        seconds, loss = now - seen.since, fsum(seen.losses) / len(seen.losses)
         heartbeat.beat(step)
         line = {"seed": self._plan.seed, "job": None, "step": step, "loss": loss}
-        speed = {"tokens_per_second": told.tokens / seconds} if told.tokens else {}
+        speed = {"tokens_per_second": seen.tokens / seconds} if seen.tokens else {}
         if context.metrics is not None:
             context.metrics.add(line | speed, now=True)
         context.events.emit(
-            "step", step=step, loss=loss, samples=samples - told.samples, tokens=told.tokens, seconds=seconds
+            "step", step=step, loss=loss, samples=samples - seen.samples, tokens=seen.tokens, seconds=seconds
         )  # fmt: skip
-        self._told = _Progress(samples=samples, since=now)
+        self._since_report = _Progress(samples=samples, since=now)
 
 
 def run(context: RankContext) -> int:
     """Exit code of this rank; local, ranks of the gang meet in the store alone."""
     assert context.store is not None, "servers run in a gang"
     plan = context.plan
-    server = Server(context, ParameterStore(context.store, ParameterKeys.of(plan), plan.run, context.key))
+    server = MergeServer(context, ParameterStore(context.store, ParameterKeys.of(plan), plan.run, context.key))
     pause, answered = POLL_SECONDS, time.monotonic()
     while not context.stop_asked:
         try:

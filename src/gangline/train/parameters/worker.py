@@ -19,8 +19,16 @@ from gangline.spec.compression import Compression
 from gangline.spec.gang.status import GangResult
 from gangline.train import heartbeat
 from gangline.train.parallel.local_sgd import trainable
-from gangline.train.parameters.exchange import Arrival, Exchange
-from gangline.train.parameters.layout import Blocks, Layout, ParameterKeys, ParameterStore, Push, Shard, TensorPlace
+from gangline.train.parameters.exchange import Arrival, StoreExchange
+from gangline.train.parameters.layout import (
+    BlockPush,
+    ParameterKeys,
+    ParameterStore,
+    RowLayout,
+    RowShard,
+    RunBlocks,
+    TensorPlace,
+)
 from gangline.train.parameters.merge import codec_of
 from gangline.train.runtime.context import RankContext
 
@@ -51,11 +59,11 @@ class WeightsRow:
         }
         self._num_parameters = len(parameters)
 
-    def layout(self, run: str, shard_bytes: int) -> Layout:
+    def layout(self, run: str, shard_bytes: int) -> RowLayout:
         """Layout of the row."""
         places = [TensorPlace(name=name, shape=tuple(each.shape)) for name, each in self._parts.items()]
         number = self._num_parameters
-        return Layout(
+        return RowLayout(
             run=run, parameters=tuple(places[:number]), buffers=tuple(places[number:]), shard_numbers=shard_bytes // 4
         )
 
@@ -79,7 +87,7 @@ class WeightsRow:
 class BlendedWeights:
     """Merged weights of one worker and its own changes that they do not contain yet; pure arithmetic."""
 
-    def __init__(self, shards: Sequence[Shard], size: int) -> None:
+    def __init__(self, shards: Sequence[RowShard], size: int) -> None:
         self._shards = shards
         self._merged = torch.zeros(size)
         self._pending: dict[int, dict[int, Tensor]] = {each.number: {} for each in shards}
@@ -113,7 +121,7 @@ class BlendedWeights:
 class ChangeEncoder:
     """Changes of one worker on their way into files; what compression leaves out is added to the next change."""
 
-    def __init__(self, shards: Sequence[Shard], size: int, compression: Compression) -> None:
+    def __init__(self, shards: Sequence[RowShard], size: int, compression: Compression) -> None:
         self._shards = shards
         self._codecs = [codec_of(each, compression) for each in shards]
         self._residual = torch.zeros(size)
@@ -139,7 +147,7 @@ class WorkerStep:
         plan, store = context.plan, context.store
         assert plan.parameters is not None, plan.run
         assert store is not None, "a worker runs in a gang"
-        self._context, self._plan, self._blocks = context, plan, Blocks.of(plan)
+        self._context, self._plan, self._blocks = context, plan, RunBlocks.of(plan)
         self._row = WeightsRow(model)
         self._layout = self._row.layout(plan.run, plan.parameters.table.shard_bytes)
         self._shards = self._layout.shards()
@@ -155,7 +163,7 @@ class WorkerStep:
         """All blocks are done, and this worker saves the checkpoint and measures it."""
         objects = ParameterStore(store, ParameterKeys.of(plan), plan.run, context.key)
         life = f"{context.gang}.{context.generation}"
-        self._exchange = Exchange(objects, plan, life=life) if context.rank == 0 else None
+        self._exchange = StoreExchange(objects, plan, life=life) if context.rank == 0 else None
 
     def agree(self, norm: float, *, loss: float, weight: float, device: torch.device) -> float:
         """The norm of this worker alone; its loss goes with the push. Local."""
@@ -223,16 +231,16 @@ class WorkerStep:
         return {}
 
     def restore(self, own: Mapping[str, Tensor]) -> None:
-        """Nothing is restored: the moments of the inner optimizer start anew."""
+        """Nothing is restored: the moments of the inner optimizer start from zero."""
 
-    def _push(self, exchange: Exchange, after: Tensor) -> None:
+    def _push(self, exchange: StoreExchange, after: Tensor) -> None:
         change = self._before - after
         if not bool(torch.isfinite(change).all()):
             raise NonFiniteError(f"block {self._block}: the weights are not finite; lower the rate, or clip gradients")
         changes = self._encoder.encode(change, after)
         self._blend.push(self._block, -change)
         losses = self._losses or [0.0]
-        push = Push(
+        push = BlockPush(
             run=self._plan.run, block=self._block, attempt=1, worker=self._plan.worker, versions=self._versions,
             samples=self._blocks.samples(self._block), loss=fsum(losses) / len(losses), tokens=self._tokens,
             seconds=round(time.monotonic() - self._began, 3), silent_seconds=0.0, wire_bytes=(0, 0), digests=(),

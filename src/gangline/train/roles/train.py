@@ -41,7 +41,10 @@ def _train(context: RankContext, task: Task, begin: Callable[[TrainingEngine], o
         trainer.train(open_split(context, task, "train", seed=plan.seed), after_step=evaluate_now)
     worker = engine.worker
     if worker is not None and worker.saves:
-        engine.save_for_all()
+        engine.progress.step = (
+            plan.last_step // plan.num_workers
+        )  # what all workers have trained is the run's last step
+        engine.saves.save(engine.current_progress(), wait=True)
     engine.close()
     if engine.stopped:
         return SIGTERM_CODE
