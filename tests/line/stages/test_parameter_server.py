@@ -39,7 +39,8 @@ def commit(workspace, line=LINE):
     repositories.commit(workspace.repo, {"line.toml": line})
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
+@pytest.mark.long
 def test_two_workers_and_a_server_end_in_an_ordinary_checkpoint(workspace, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     commit(workspace)

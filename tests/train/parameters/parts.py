@@ -25,22 +25,29 @@ def run_plan(*, steps=8, block_steps=4, outer_lr=0.7, momentum=0.9, kind="none",
     return replace(plan, strategy=strategy, mesh=mesh or replace(plan.mesh, dp_replicate=1), parameters=parameters)
 
 
-def launch_parts(make_gang, plan, *, chosen=None, gangs=None):
+def launch_parts(make_gang, plan, *, chosen=None, gangs=None, extra=None):
     """Gangs and generations of the servers, number 0, and of the workers."""
     gangs = gangs or [make_gang() for _ in range(plan.num_workers + 1)]
     for gang in gangs:
         gang.store_url, gang.store = gangs[0].store_url, open_store(gangs[0].store_url)
     plans = [server_plan(plan), *worker_plans(plan)]
-    ended = {}
+    ended = vars(gangs[0]).setdefault("ended_parts", {})
     return {
-        number: (gangs[number], Generation(gangs[number], plans[number], {"GANGLINE_GANG": f"part-{number}"},
-                                           start=partial(start_apart, gangs[number].warm, number, ended)))
+        number: (
+            gangs[number],
+            Generation(
+                gangs[number], plans[number], {"GANGLINE_GANG": f"part-{number}"} | (extra or {}).get(number, {}),
+                start=partial(start_apart, gangs[number].warm, number, ended),
+            ),
+        )
         for number in (chosen if chosen is not None else range(len(plans)))
     }  # fmt: skip
 
 
 def start_apart(warm, number, ended, ranks):
     """Start the ranks of one of several gangs of a warm parent, which knows ranks by number alone."""
+    for rank in ranks:
+        ended.pop(1000 * number + rank.rank, None)
     warm.start([replace(each, rank=1000 * number + each.rank) for each in ranks])
 
     def codes():
