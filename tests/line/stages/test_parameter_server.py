@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tests.line import repositories
 
+from gangline.line.gangs.logs import gang_of_role
 from gangline.line.stages.run_line import run_line
 from gangline.spec.run_flags import stage
 
@@ -52,3 +53,10 @@ def test_two_workers_and_a_server_end_in_an_ordinary_checkpoint(workspace, monke
     assert record.proof.same_loss == "unknown"
     assert record.curve.points[-1].step == 16
     assert record.ledger.seconds["exchange"] > 0
+    workers = stage(record, "train").outputs["workers"]
+    assert sum(each["blocks"] for each in workers["workers"]) == 8
+    assert (workers["dropped"], workers["refused"]) == (0, 0)
+    texts = [event.text for event in record.events]
+    assert any(text.startswith("blocks by worker 1: ") for text in texts)
+    assert any("for each block of a worker" in text or "a worker, " in text for text in texts)
+    assert gang_of_role(record, "worker-2") == f"{record.run.id}-t201"

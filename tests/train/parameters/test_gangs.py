@@ -8,7 +8,7 @@ import pytest
 from tests.train.gang import KEY
 from tests.train.parameters.parts import launch_parts, run_plan
 
-from gangline.errors import SIGKILL_CODE
+from gangline.errors import SIGKILL_CODE, SIGTERM_CODE
 from gangline.faults.proxy import FaultProxy
 from gangline.faults.s3_gateway import S3Gateway
 from gangline.train.parameters.layout import BlockPush, Head, ParameterKeys, ParameterStore
@@ -92,3 +92,24 @@ def test_worker_whose_line_is_cut_trains_on_and_its_pushes_count(make_gang, tmp_
     assert sorted(push.block for push in pushes) == list(range(64))
     assert max(push.silent_seconds for push in pushes if push.worker == 1) >= 4
     assert len([push for push in pushes if push.worker == 1]) > before
+
+
+@pytest.mark.slow
+def test_run_that_is_stopped_gives_its_blocks_back_and_continues_from_the_heads(make_gang):
+    plan = run_plan(steps=64)
+    gangs = [make_gang() for _ in range(3)]
+    parts = launch_parts(make_gang, plan, gangs=gangs)
+    until(lambda: gangs[0].store.list(ParameterKeys.of(plan).pushes) and heads_of(plan, gangs[0].store).done.count >= 2)
+    for gang in gangs:
+        os.kill(gang.events(event="started")[0]["pid"], signal.SIGTERM)
+    assert [generation.wait() for _, generation in parts.values()] == [[SIGTERM_CODE]] * 3, gangs[1].log()
+    merged = heads_of(plan, gangs[0].store).done.count
+    assert 0 < merged < 32
+    claims = {entry.key.rsplit("/", 1)[1][:8] for entry in gangs[0].store.list(ParameterKeys.of(plan).claims)}
+    pushes = {f"{push.block:08d}" for push in pushes_of(plan, gangs[0].store)}
+    assert claims == pushes, "what was claimed and not pushed is free"
+    again = launch_parts(make_gang, plan, gangs=gangs)
+    assert [generation.wait() for _, generation in again.values()] == [[0]] * 3, gangs[0].log()
+    head = heads_of(plan, gangs[0].store)
+    assert (head.done.mark, head.dropped, head.refused) == (32, 0, 0)
+    assert [each["step"] for each in gangs[0].metrics()][-1] == 64

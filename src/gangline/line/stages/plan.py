@@ -26,6 +26,7 @@ from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource, 
 from gangline.line.stages.planning import PlannedRun, RunPlanRequest, plan_run
 from gangline.line.stages.publish import check_publication
 from gangline.line.stages.start_checkpoint import open_start
+from gangline.planner.forecast.worker_exchange import worker_exchange
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.selection.plan_certificate import pipeline_traffic
 from gangline.planner.shapes.hypothetical import with_network
@@ -35,6 +36,8 @@ from gangline.spec.plan import Plan
 from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Artifact, PlanInfo, Record
 from gangline.storage.objects.blobs import blob_key, get_blob, put_blob
+
+EQUAL_WORKERS = "among equal devices on one fast network, ddp or diloco reach a loss sooner"
 
 
 def plan(ctx: RunContext) -> StageResult:
@@ -79,6 +82,8 @@ def plan(ctx: RunContext) -> StageResult:
             artifacts=(*record.artifacts, *kept),
         )
 
+    if (exchange := worker_exchange(made)) is not None:
+        ctx.record_event("plan", "exchange", f"{exchange.text}; {EQUAL_WORKERS}")
     over = gate.verdict == "no"
     return StageResult(
         state="failed" if over else "done",
