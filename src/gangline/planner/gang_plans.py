@@ -7,21 +7,45 @@ from gangline.planner.forecast.save_interval import save_every
 from gangline.planner.forecast.shape_forecast import bucket_bytes
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.choice import PlanChoice
+from gangline.spec.compression import Compression
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.data_source import DataSource
 from gangline.spec.devices import Inventory
-from gangline.spec.plan import CheckpointPolicy, Device, Job, Plan, ProgramSpec, SaveCosts
+from gangline.spec.mesh import Mesh
+from gangline.spec.parameter_server import ParameterPlan
+from gangline.spec.plan import CheckpointPolicy, Device, Job, Plan, ProgramSpec, SaveCosts, StartCheckpoint
 from gangline.spec.profile import ModelProfile
+
+
+def line_of_worker(line: Line) -> Line:
+    """The line that one worker of a parameter server is planned by; without one `line` itself."""
+    table = line.train.parameter_server
+    if table is None:
+        return line
+    train = replace(
+        line.train, strategy="auto", global_batch=line.train.global_batch // table.workers,
+        compression=Compression(), parameter_server=None,
+    )  # fmt: skip
+    return replace(line, train=train)
+
+
+def choice_of_run(choice: PlanChoice, line: Line) -> PlanChoice:
+    """The choice for one worker with what all workers of `line` take."""
+    table, forecast = line.train.parameter_server, choice.forecast
+    if table is None:
+        return choice
+    hours, money = (None if each is None else each * table.workers for each in (forecast.gpu_hours, forecast.money))
+    return replace(choice, forecast=replace(forecast, gpu_hours=hours, money=money))
 
 
 def make_plan(line: Line, choice: PlanChoice, *, run: str, run_prefix: str, data: DataSource, folder: str = "") -> Plan:
     """What the train gang obeys: equal questions give equal bytes. `folder`: of the line in the code layer."""
-    train = line.train
+    train, table = line.train, line.train.parameter_server
     return Plan(
         run=run,
         project=line.project.name,
-        name=choice.name,
+        name=choice.name if table is None else f"{table.workers} x {choice.name}",
         run_prefix=run_prefix,
         program=ProgramSpec(
             task=line.project.task,
@@ -52,7 +76,8 @@ def make_plan(line: Line, choice: PlanChoice, *, run: str, run_prefix: str, data
         context=train.mesh.context,
         compile=train.compile,
         memory=choice.memory,
-        compression=train.compression,
+        compression=train.compression if table is None else Compression(),
+        parameters=None if table is None else ParameterPlan(table=table, compression=train.compression),
         checkpoint=checkpoint_policy(line, choice.save_costs),
         start=train.start,
         recovery=train.recovery,
@@ -103,6 +128,33 @@ def evaluate_plan(plan: Plan, seeds: Sequence[int], checkpoint: str) -> Plan:
     own = Job(seed=plan.seed, train=False, checkpoint=checkpoint)
     others = (Job(seed=seed) for seed in sorted(set(seeds) - {plan.seed}))
     return replace(plan, role="evaluate", jobs=(own, *others), sizes=())
+
+
+def server_plan(plan: Plan) -> Plan:
+    """The gang that merges what the workers of `plan` push."""
+    assert plan.parameters is not None, plan.run
+    servers = plan.parameters.table.servers
+    return replace(
+        plan, strategy="none" if servers == 1 else "ddp", mesh=Mesh(dp_replicate=servers), device="cpu", sizes=(),
+        parameters=replace(plan.parameters, part="servers"), start=StartCheckpoint(),
+    )  # fmt: skip
+
+
+def worker_plans(plan: Plan) -> list[Plan]:
+    """The gangs that train, from worker 1 on: each has the steps of all workers in batches of its own size."""
+    if plan.parameters is None:
+        return []
+    workers = plan.num_workers
+    one = replace(
+        plan,
+        steps=plan.steps * workers,
+        stop_at=None if plan.stop_at is None else plan.stop_at * workers,
+        global_batch=plan.global_batch // workers,
+        schedule=replace(plan.schedule, warmup_steps=plan.schedule.warmup_steps * workers),
+        evaluate_every=None,
+    )
+    parts = (replace(plan.parameters, part="worker", worker=number) for number in range(1, workers + 1))
+    return [replace(one, parameters=part) for part in parts]
 
 
 def seed_plan(plan: Plan, seed: int) -> Plan:

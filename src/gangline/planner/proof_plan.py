@@ -11,9 +11,10 @@ from gangline.planner.selection.feasibility import require_axes, require_runnabl
 from gangline.planner.shapes.device_pool import Pool, open_pool
 from gangline.planner.shapes.shape import Shape, shape_of
 from gangline.planner.shapes.world_size import num_nodes, ranks_per_node
+from gangline.spec.compression import Compression
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
-from gangline.spec.plan import Compression, Memory, Plan
+from gangline.spec.plan import Memory, Plan
 from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import COPIES, ONE_RANK, SHARDS, traits_of
 

@@ -14,8 +14,9 @@ DARK = {
 }  # fmt: skip
 
 CAUSES = {
-    "compute": "green", "wait": "sky", "data": "orange", "bubble": "yellow", "checkpoint": "pink", "evaluate": "blue",
-    "build": "blue", "start": "grey", "rendezvous": "grey", "gather": "grey", "image": "grey", "resume": "pink",
+    "compute": "green", "wait": "sky", "exchange": "sky", "data": "orange", "bubble": "yellow", "checkpoint": "pink",
+    "evaluate": "blue", "build": "blue", "start": "grey", "rendezvous": "grey", "gather": "grey", "image": "grey",
+    "resume": "pink",
     "redone": "red", "stalled": "red", "restart": "red", "profile": "yellow", "drill": "yellow", "stop": "grey",
     "idle": "faint", "other": "faint",
 }  # fmt: skip

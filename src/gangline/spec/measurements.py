@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 LEDGER_CAUSES = (
-    "gather", "image", "start", "rendezvous", "build", "resume", "compute", "data", "wait", "bubble", "checkpoint",
-    "evaluate", "redone", "stalled", "restart", "profile", "drill", "stop", "idle", "other",
+    "gather", "image", "start", "rendezvous", "build", "resume", "compute", "data", "wait", "exchange", "bubble",
+    "checkpoint", "evaluate", "redone", "stalled", "restart", "profile", "drill", "stop", "idle", "other",
 )  # fmt: skip
 """Where held seconds go; a rank is in exactly one at any instant."""
 Answer = Literal["yes", "no", "unknown"]

@@ -5,11 +5,13 @@ from typing import Any, Literal, get_args
 
 from gangline.errors import ConfigError
 from gangline.spec.codec import Document, digest
+from gangline.spec.compression import Compression
 from gangline.spec.data_source import DataSource
 from gangline.spec.federated import FederationPlan
 from gangline.spec.forecast import Forecast
 from gangline.spec.fused_parameters import FusedParameter
 from gangline.spec.mesh import Mesh
+from gangline.spec.parameter_server import ParameterPlan
 from gangline.spec.replica_shares import require_shares
 from gangline.spec.strategies import Strategy, Wrapping, outer_interval, traits_of, wrapping_of
 
@@ -119,24 +121,6 @@ class Recovery:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Compression:
-    """What gradients are squeezed into on the wire."""
-
-    kind: Literal["none", "fp16", "bf16", "powersgd", "topk", "int8"] = "none"
-    """Of gradients on the wire."""
-    rank: int = 2
-    """Of powersgd's factors."""
-    ratio: float = 0.01
-    """Share of entries that topk sends."""
-    outer_steps: int | None = None
-    """Local steps between synchronisations of local_sgd and diloco."""
-    outer_lr: float | None = None
-    """Learning rate of diloco's outer optimizer; local_sgd takes the plain mean."""
-    outer_momentum: float = 0.9
-    """Nesterov momentum of diloco's outer optimizer."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
     """What is recomputed or moved out to fit."""
 
@@ -232,6 +216,8 @@ class Plan(Document):
     recovery: Recovery = Recovery()
     federation: FederationPlan | None = None
     """Members that train in rounds; None: the ranks of this gang train."""
+    parameters: ParameterPlan | None = None
+    """Workers that train apart and servers that merge; None: the ranks of this gang train together."""
     evaluate_every: int | None = None
     evaluate_metrics: tuple[str, ...] = ()
     """Empty: all that the task returns."""
@@ -257,6 +243,16 @@ class Plan(Document):
         return self.role == "evaluate" and not self.jobs
 
     @property
+    def worker(self) -> int:
+        """Number of the worker of a parameter server that this gang is, from 1; 0: it is none."""
+        return self.parameters.worker if self.parameters is not None else 0
+
+    @property
+    def num_workers(self) -> int:
+        """Workers of a parameter server that share the steps of the run; 1 without one."""
+        return self.parameters.table.workers if self.parameters is not None else 1
+
+    @property
     def own_prefix(self) -> str:
         """Where what is trained here saves, and finds its saves: those of one seed are none of another's."""
         return f"{self.run_prefix}/seeds/{self.seed}" if self.is_seed else self.run_prefix
@@ -264,6 +260,8 @@ class Plan(Document):
     @property
     def output_prefix(self) -> str:
         """Where the out folder of the gang lies in the store."""
+        if self.role == "train" and self.worker:
+            return f"{self.run_prefix}/workers/{self.worker}"
         return self.own_prefix if self.role == "train" or self.is_seed else f"{self.run_prefix}/{self.role}"
 
     @property
@@ -284,12 +282,16 @@ class Plan(Document):
 
     @property
     def outer_interval(self) -> int:
-        """Steps from one exchange of the replicas to the next; 1: they average every step."""
+        """Steps from one exchange of the replicas or workers to the next; 1: they average every step."""
+        if self.parameters is not None:
+            return self.parameters.compression.outer_steps or 1
         return outer_interval(self.strategy, self.compression.outer_steps)
 
     @property
     def lossy(self) -> str | None:
         """What makes its updates differ from those of exact gradients; None: nothing does."""
+        if self.parameters is not None:
+            return f"{self.parameters.table.workers} workers that push every {self.outer_interval} steps"
         if self.averages_rarely:
             return f"{self.strategy} every {self.compression.outer_steps} steps"
         return None if self.compression.kind == "none" else self.compression.kind

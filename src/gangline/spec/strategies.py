@@ -12,14 +12,28 @@ from gangline.errors import ConfigError
 from gangline.spec.mesh import Axis, Mesh
 
 Strategy = Literal[
-    "none", "ddp", "zero1", "zero2", "fsdp", "hsdp", "tp", "cp", "ep", "pp", "3d", "local_sgd", "diloco", "explicit"
+    "none",
+    "ddp",
+    "zero1",
+    "zero2",
+    "fsdp",
+    "hsdp",
+    "tp",
+    "cp",
+    "ep",
+    "pp",
+    "3d",
+    "local_sgd",
+    "diloco",
+    "parameter_server",
+    "explicit",
 ]
 """In the order of `STRATEGIES`; `explicit` has no row: its degrees define it."""
 MODEL_AXES: tuple[Literal["pp", "cp", "tp", "ep"], ...] = ("pp", "cp", "tp", "ep")
 """Axes that cut the model itself."""
 Layout = Literal[
     "one_rank", "replicas", "shards", "replicas_of_shards", "node_replicas", "tensor", "sequence", "experts", "stages",
-    "three_axes",
+    "three_axes", "workers",
 ]  # fmt: skip
 """How degrees follow from a world size; `planner.shapes.shape` has a case for each."""
 
@@ -153,12 +167,16 @@ STRATEGIES: dict[str, StrategyTraits] = {
              label=_HYBRID, label_if=("dp_shard",), needs=("outer_steps",), carries_compression=False),
         _row("diloco", "node_replicas", "dp_replicate", "dp_shard", replicas="outer_steps", has_buckets=True,
              label=_HYBRID, label_if=("dp_shard",), needs=("outer_steps", "outer_lr")),
+        _row("parameter_server", "workers", "dp_replicate", "dp_shard", replicas="outer_steps",
+             needs=("outer_steps", "outer_lr")),
     )
 }  # fmt: skip
 """By name, in the order of messages."""
 assert (*STRATEGIES, "explicit") == get_args(Strategy)
 COPIES, SHARDS, ONE_RANK = STRATEGIES["ddp"], STRATEGIES["fsdp"], STRATEGIES["none"]
 """Strategies that the planner and proofs choose by themselves."""
+WORKERS = STRATEGIES["parameter_server"]
+"""Gangs that train apart, each under a strategy of its own, and servers that merge."""
 _BY_NAME = STRATEGIES | {alias: each for each in STRATEGIES.values() for alias in each.aliases}
 
 

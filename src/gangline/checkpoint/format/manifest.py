@@ -144,7 +144,11 @@ def list_checkpoints(store: ObjectStore, prefix: str) -> list[ListedCheckpoint]:
 
 def sign_manifest(manifest: Manifest, key: bytes) -> bytes:
     """Bytes of `manifest.json`: the payload under HMAC-SHA256."""
-    payload = canonical(manifest)
+    return sign_payload(canonical(manifest), key)
+
+
+def sign_payload(payload: bytes, key: bytes) -> bytes:
+    """Envelope of a canonical JSON text and its signature."""
     signature = Signature(algorithm="hmac-sha256", key_id=key_id(key), value=_hmac(payload, key))
     return canonical(Envelope(payload=payload.decode(), signatures=(signature,)))
 
@@ -160,13 +164,21 @@ def verify_manifest(raw: bytes, key: bytes) -> Manifest:
         RefusedCheckpoint: The signature is of another key, the manifest was changed, or it is not in canonical form.
     """
     try:
-        envelope = _read_envelope(raw)
-        payload = envelope.payload.encode()
-        by_algorithm = {each.algorithm: each for each in envelope.signatures}
-        _check_hmac(payload, key, by_algorithm)
-        return from_json(Manifest, payload)
+        return from_json(Manifest, verify_payload(raw, key))
     except (IntegrityError, ValueError, RecursionError) as error:
         raise RefusedCheckpoint(MANIFEST, str(error)) from error
+
+
+def verify_payload(raw: bytes, key: bytes) -> bytes:
+    """The payload of an envelope.
+
+    Raises:
+        IntegrityError: It has another form, was changed, or was signed by another key.
+    """
+    envelope = _read_envelope(raw)
+    payload = envelope.payload.encode()
+    _check_hmac(payload, key, {each.algorithm: each for each in envelope.signatures})
+    return payload
 
 
 def read_manifest(store: ObjectStore, checkpoint_prefix: str, key: bytes, *, sha256: str | None = None) -> Manifest:

@@ -28,6 +28,7 @@ def command(
     since: Annotated[str | None, typer.Option("--since", help="Show only the last while, as 90s, 5m, 2h.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue while the gang runs.")] = False,
     role: Annotated[str, typer.Option("--role", help="Role of the gang: train, evaluate, prove or seed-2.")] = "train",
+    worker: Annotated[int | None, typer.Option("--worker", help="Worker of a parameter server, from 1.")] = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
@@ -35,6 +36,7 @@ def command(
     """Print the logs of a run's ranks, each line behind `r03│`."""
     if sum((rank is not None, every, failed)) > 1:
         raise UsageError("wanted one of --rank, --all and --failed, found more; leave the others out")
+    role = role if worker is None else f"worker-{worker}"
     workspace = open_workspace(repo, site)
     record = workspace.run(run)
     launcher = open_launcher(

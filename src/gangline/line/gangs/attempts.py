@@ -76,6 +76,8 @@ class FinishedGang:
     """Ends of the attempts before the last one."""
     restarts: int = 0
     """Restarts of ranks in all gangs, and of gangs."""
+    num_ranks: int = 0
+    """Ranks of all gangs that held the shares at the same time; 0: those of the plan."""
     error: GanglineError | None = None
     """Of the class of its exit code, if it failed and there is no further attempt."""
 

@@ -139,12 +139,14 @@ def cluster_inventory(site: Site, environ: Mapping[str, str]) -> Inventory:
 def stored_logs(store: ObjectStore, podset: PodSet, rank: int) -> Iterator[str]:
     """Lines of a rank's log that its pod stored; none if it stored none."""
     prefix = gang_prefix(run_prefix(podset.project, podset.commit, podset.run))
-    role = podset.role if podset.role != "evaluate" else _role_of_seed(store, podset)
+    role = podset.role if podset.role == "prove" else _role_of_plan(store, podset)
     return stored_lines(store, prefix, role, rank)
 
 
-def _role_of_seed(store: ObjectStore, podset: PodSet) -> str:
+def _role_of_plan(store: ObjectStore, podset: PodSet) -> str:
     plan = Plan.from_json(get_blob(store, podset.plan))
+    if plan.worker:
+        return f"worker-{plan.worker}"
     return f"seed-{plan.seed}" if plan.is_seed else plan.role
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gangline.errors import UsageError
 from gangline.launch.protocol import LogLine
-from gangline.spec.identity import ROLES, gang_name, seed_gangs
+from gangline.spec.identity import ROLES, gang_name, seed_gangs, worker_gangs
 from gangline.spec.output_limits import MOST_LOG_BYTES
 from gangline.spec.record import Record
 from gangline.spec.run_flags import stage
@@ -14,8 +14,8 @@ from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import format_bytes
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_SEED = "seed-"
-"""Prefix of the role that trains a program with another seed."""
+_SEED, _WORKER = "seed-", "worker-"
+"""Prefixes of roles: of a program with another seed, and of a worker of a parameter server."""
 
 
 def gang_of_role(record: Record, role: str) -> str:
@@ -25,9 +25,10 @@ def gang_of_role(record: Record, role: str) -> str:
         UsageError: Unknown role, or the run has started no gang.
     """
     own = next((each for each in ROLES if each == role), None)
-    seeds = {f"{_SEED}{seed}": gang for seed, gang in seed_gangs(record).items()}
-    if own is None and role not in seeds:
-        wanted = ", ".join(["train", *seeds]) if seeds else "train, evaluate or prove"
+    others = {f"{_WORKER}{worker}": gang for worker, gang in worker_gangs(record).items()}
+    others |= {f"{_SEED}{seed}": gang for seed, gang in seed_gangs(record).items()}
+    if own is None and role not in others:
+        wanted = ", ".join(["train", *others]) if others else "train, evaluate or prove"
         raise UsageError(f"wanted {wanted}, found --role {role}")
     if record.gang is None:
         trained = stage(record, "train").taken_from
@@ -35,7 +36,7 @@ def gang_of_role(record: Record, role: str) -> str:
             raise UsageError(f"{record.run.id} took its training from {trained}: gangline logs {trained}")
         raise UsageError(f"{record.run.id} has started no gang yet; gangline show {record.run.id} shows its stages")
     if own is None:
-        return seeds[role]
+        return others[role]
     return record.gang.name if own == "train" else gang_name(record.run.id, own)
 
 
@@ -56,14 +57,20 @@ def lines_left(store: ObjectStore, record: Record, role: str, *, ranks: Sequence
             yield LogLine(rank=rank, text=text, source="store")
 
 
+def _log_folder(prefix: str, role: str) -> str:
+    if role.startswith(_SEED):
+        return f"{prefix}/seeds/{role.removeprefix(_SEED)}"
+    if role.startswith(_WORKER):
+        return f"{prefix}/workers/{role.removeprefix(_WORKER)}"
+    return prefix if role == "train" else f"{prefix}/{role}"
+
+
 def stored_lines(store: ObjectStore, prefix: str, role: str, rank: int) -> Iterator[str]:
     """Lines of a rank's log that its pod stored below a run's gang prefix; none if it stored none.
 
     A larger log is cut after MOST_LOG_BYTES, and a last line says so.
     """
-    seed = role.removeprefix(_SEED) if role.startswith(_SEED) else None
-    folder = prefix if role == "train" else f"{prefix}/{role}" if seed is None else f"{prefix}/seeds/{seed}"
-    key = f"{folder}/logs/{rank}.log"
+    key = f"{_log_folder(prefix, role)}/logs/{rank}.log"
     blob = store.get(key, 0, MOST_LOG_BYTES)
     if blob is None:
         return

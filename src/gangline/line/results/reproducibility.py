@@ -53,6 +53,7 @@ def reproducibility_items(record: Record, built: Mapping[str, str] | None = None
         *_start(record),
         *_network(record.ran),
         *_gpus(record),
+        *_merges(record),
         ReproducibilityItem(name="seeds", pinned="yes", by=_seeds(record)),
     )
 
@@ -166,6 +167,14 @@ def _data(record: Record) -> ReproducibilityItem:
     return ReproducibilityItem(
         name="data", pinned="yes", by=f"{by}; no read of a file outside commit and environment was seen"
     )
+
+
+def _merges(record: Record) -> Iterator[ReproducibilityItem]:
+    """Workers of a parameter server push when they are ready, and floating-point sums depend on the order."""
+    workers = record.inputs.values.get("train.parameter_server.workers")
+    if workers is not None:
+        by = f"{workers} workers push when they are ready: the order of merges is not repeatable"
+        yield ReproducibilityItem(name="order of merges", pinned="unknown", by=by)
 
 
 def _seeds(record: Record) -> str:

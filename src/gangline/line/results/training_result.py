@@ -23,6 +23,7 @@ from gangline.line.results.profiles import profile_artifacts
 from gangline.line.results.rank_times import read_parts, read_ranks, read_save_seconds
 from gangline.line.results.training_summary import read_training
 from gangline.metrics.step_table import StepTable, drop_from, finite, step_of
+from gangline.planner.gang_plans import worker_plans
 from gangline.spec.federated import FederationResult
 from gangline.spec.forecast import Forecast, Term
 from gangline.spec.gang.status import read_event
@@ -234,7 +235,7 @@ def _measure(ctx: RunContext, finished: FinishedGang, rows: StepTable, ranks: tu
         parameters=ctx.plan.forecast.parameters,
         memory_bytes=max((row.peak_memory_bytes for row in ranks if row.peak_memory_bytes), default=None),
         step_seconds=_median(rows, "step_seconds"),
-        wall_seconds=allocated / finished.plan.world_size if allocated else None,
+        wall_seconds=allocated / (finished.num_ranks or finished.plan.world_size) if allocated else None,
         gpu_hours=allocated / 3600 if gpus else None,
         origin=f"measured n={num_timed}" if num_timed else "unknown",
     )
@@ -260,6 +261,7 @@ def _checkpoint(ctx: RunContext, finished: FinishedGang) -> tuple[Artifact, ...]
     owner = checkpoint_owner(ctx.record)
     manifest = verify_manifest(blob.data, launchers.checkpoint_key(ctx.site, ctx.environ, owner))
     plans = {plan.at(size).digest for plan in (ctx.plan, finished.plan) for size in _world_sizes(plan)}
+    plans |= {plan.digest for plan in worker_plans(ctx.plan)}
     if manifest.run != ctx.record.run.id or manifest.plan_sha256 not in plans:
         raise IntegrityError(
             f"{key}: wanted a checkpoint of {ctx.record.run.id} under its plan, found one of {manifest.run} under plan"

@@ -124,6 +124,7 @@ def stop_gangs(record: Record, launcher: Launcher, *, reason: str, save: bool) -
     launcher.cancel_modules(record.run.id)
     chains: list[tuple[Role, int]] = [(role, 0) for role in identity.ROLES]
     chains += [("evaluate", chain) for chain in range(1, len(identity.seed_gangs(record)) + 1)]
+    chains += [("train", worker) for worker in identity.worker_gangs(record)]
     for role, chain in chains:
         attempt = 1
         while launcher.status(gang := _gang(record, role, chain, attempt)).state != "absent":

@@ -3,7 +3,7 @@
 from dataclasses import asdict, replace
 
 from gangline.build.code_layer import LayerSelection as LayerChoice
-from gangline.errors import GateError
+from gangline.errors import ConfigError, GateError
 from gangline.fabric.certificate import Certificate
 from gangline.fabric.inventory import Fabric
 from gangline.launch.sandbox import Sandbox
@@ -26,6 +26,7 @@ from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource, 
 from gangline.line.stages.planning import PlannedRun, RunPlanRequest, plan_run
 from gangline.line.stages.publish import check_publication
 from gangline.line.stages.start_checkpoint import open_start
+from gangline.planner.forecast.worker_exchange import worker_exchange
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.selection.plan_certificate import pipeline_traffic
 from gangline.planner.shapes.hypothetical import with_network
@@ -36,6 +37,8 @@ from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Artifact, PlanInfo, Record
 from gangline.storage.objects.blobs import blob_key, get_blob, put_blob
 from gangline.storage.objects.placed_files import with_placed_files
+
+EQUAL_WORKERS = "among equal devices on one fast network, ddp or diloco reach a loss sooner"
 
 
 def plan(ctx: RunContext) -> StageResult:
@@ -66,6 +69,7 @@ def plan(ctx: RunContext) -> StageResult:
     if planned.profile is not None and planned.profile.untraced:
         ctx.record_event("plan", "forecast", f"no step of the model could be traced: {planned.profile.untraced}")
     choice, gate, inventory, made = planned.choice, planned.budget, planned.inventory, planned.plan
+    _require_own_devices(ctx, made)
     key, certificate = put_blob(ctx.store, made.to_json()), _certificate(ctx, planned, network)
     kept = [_artifact("plan", made), *([_artifact("certificate", certificate)] if certificate else [])]
     described = _describe(made, choice, key, device_name=inventory.device_names)
@@ -79,6 +83,8 @@ def plan(ctx: RunContext) -> StageResult:
             artifacts=(*record.artifacts, *kept),
         )
 
+    if (exchange := worker_exchange(made)) is not None:
+        ctx.record_event("plan", "exchange", f"{exchange.text}; {EQUAL_WORKERS}")
     over = gate.verdict == "no"
     return StageResult(
         state="failed" if over else "done",
@@ -97,6 +103,15 @@ def plan(ctx: RunContext) -> StageResult:
         change=change,
         error=GateError(f"{gate.reason}; raise the budget or plan less") if over else None,
     )
+
+
+def _require_own_devices(ctx: RunContext, plan: Plan) -> None:
+    """Raise ConfigError if workers of this machine would have to share its GPUs."""
+    if plan.parameters is not None and plan.device == "cuda" and ctx.record.run.launcher.is_here:
+        raise ConfigError(
+            f"train.parameter_server: wanted GPUs of their own for {plan.num_workers} workers, found a target on this"
+            " machine, where gangs share them; launch.target kubernetes or slurm gives each worker its own"
+        )
 
 
 def _checked_sandbox(ctx: RunContext) -> Sandbox:

@@ -16,7 +16,7 @@ from gangline.line.stages.measured_history import MeasuredHistory, read_measured
 from gangline.line.stages.memory_run import run_memory_check, with_forecasts_of
 from gangline.line.stages.model_inspection import ModelInspection, ModelSource, inspect_model, inspection_cache_file
 from gangline.planner.forecast.shape_forecast import calibrated_site
-from gangline.planner.gang_plans import make_plan, reader_processes
+from gangline.planner.gang_plans import choice_of_run, line_of_worker, make_plan, reader_processes
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.budget import check as check_budget
 from gangline.planner.selection.choice import PlanChoice, choose_plan
@@ -180,19 +180,20 @@ def make_choice(
     Raises:
         ConfigError: Nothing fits, or the line wants devices that are missing.
     """
+    worker = line_of_worker(line)
     known = device_rates(
-        line, site, inventory, seen.profile, cache=cache, visible_devices=visible_devices, notify=notify
+        worker, site, inventory, seen.profile, cache=cache, visible_devices=visible_devices, notify=notify
     )
-    trusted = calibrated_site(line, site, inventory, history.runs, known.rates)
+    trusted = calibrated_site(worker, site, inventory, history.runs, known.rates)
 
     def ask(line: Line, inventory: Inventory) -> PlanRequest:
         return PlanRequest.about(line, trusted, inventory, seen.profile, history.runs, rates=known.rates, fabric=fabric)
 
     def choose(inventory: Inventory) -> PlanChoice:
-        return choose_plan(line, trusted, inventory, seen.profile, history.runs, rates=known.rates, fabric=fabric)
+        return choose_plan(worker, trusted, inventory, seen.profile, history.runs, rates=known.rates, fabric=fabric)
 
-    found = choose_kinds(line, inventory, choose=choose, ask=ask)
-    choice = found.choice
+    found = choose_kinds(worker, inventory, choose=choose, ask=ask)
+    choice = choice_of_run(found.choice, line)
     several = sum(each.verdict not in ("no_fit", "unsupported") for each in choice.candidates) > 1
     budget = check_budget(
         line.plan,

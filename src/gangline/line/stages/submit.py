@@ -5,6 +5,7 @@ from dataclasses import replace
 from gangline.errors import CapacityError
 from gangline.launch.protocol import Gang
 from gangline.launch.sandbox.missed_variables import missed_variables
+from gangline.line.gangs.many import submit_gangs
 from gangline.line.gangs.podsets import THREADS, podset_for
 from gangline.line.gangs.train_secrets import left_out_variables
 from gangline.line.record.context import RunContext, StageResult
@@ -29,12 +30,12 @@ def submit(ctx: RunContext) -> StageResult:
     _record_refused(ctx, key)
     _require_room(ctx)
     podset = podset_for(ctx, ctx.plan)
-    gang = ctx.launcher.submit(podset)
+    gang = submit_gangs(ctx)
     _record_credential(ctx)
     _record_environment(ctx)
     return StageResult(
         message=f"gang {gang.name}: {'adopted' if gang.adopted else _size(ctx, podset, gang)}",
-        key=podset.digest,
+        key=gang.podset,
         outputs={"gang": gang.name},
         change=lambda record: with_gang(record, gang, ctx.record.run.target),
     )

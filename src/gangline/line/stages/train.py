@@ -6,8 +6,9 @@ from typing import Any
 
 from gangline.build.code_layer import LayerSelection
 from gangline.errors import ConfigError
-from gangline.line.gangs.attempts import FinishedGang, run_gang
+from gangline.line.gangs.attempts import FinishedGang
 from gangline.line.gangs.federation import carried
+from gangline.line.gangs.many import run_gangs
 from gangline.line.gangs.missed_files import files_left_out, search_text
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.states import stage_origin
@@ -25,6 +26,7 @@ from gangline.line.results.rank_environment import gang_environment, work_tree_e
 from gangline.line.results.rank_metrics import differing_metrics_text, reporting_processes_text
 from gangline.line.results.training_result import TrainingResult, read_training_result
 from gangline.line.results.undeclared_reads import reuse_text, undeclared_reads_text
+from gangline.line.results.workers import read_workers
 from gangline.line.stages.earlier_training import find_training, train_key
 from gangline.line.stages.submit import with_gang
 from gangline.sanitize import clean
@@ -51,7 +53,7 @@ def train(ctx: RunContext) -> StageResult:
         return _taken(ctx, key, earlier)
     target = ctx.record.run.target
     with carried(ctx, lambda *gang: ctx.change(lambda record: with_gang(record, gang[0], target, gang[1]))) as started:
-        finished = run_gang(ctx, "train", ctx.plan, on_started=started)
+        finished = run_gangs(ctx, "train", ctx.plan, on_started=started)
     collected, ran = read_outputs(ctx, finished), _ran(ctx, finished)
     written, error = MetricsFile(), finished.error or _work_tree_error(ctx, ran)
     own = _own_metrics(finished, ctx.line.train.seed)
@@ -64,7 +66,9 @@ def train(ctx: RunContext) -> StageResult:
     measured = read_training_result(ctx, finished, written=written)
     not_finite |= measured.not_finite
     ended = read_processes(ctx, finished) if finished.error is None else None
-    searches = _searches_text(ctx, ran)
+    searches, workers = _searches_text(ctx, ran), read_workers(ctx)
+    if workers is not None:
+        ctx.record_event("train", "workers", workers.text)
     doubts = _doubts(ctx, finished, measured, collected, searches) if error is None else []
     if error is not None:
         error = type(error)("; ".join(filter(None, [str(error), searches])))
@@ -93,6 +97,7 @@ def train(ctx: RunContext) -> StageResult:
             unreported_metrics.STEPS: bool(measured.final_step) or finished.end.step is not None,
             "attempts": finished.attempts,
             "save_seconds": measured.save_seconds,
+            **({"workers": to_plain(workers)} if workers is not None else {}),
         },
         change=lambda record: _with_results(
             replace(record, ran=ran, processes=ended), finished, measured, collected, not_finite

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from gangline.spec.compression import Compression
 from gangline.spec.devices import Exchange
-from gangline.spec.plan import Compression
 from gangline.spec.profile import ParameterShape
 
 _WIDTH = {"none": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 4 * 0.26}

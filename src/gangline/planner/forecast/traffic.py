@@ -14,9 +14,10 @@ from gangline.planner.forecast.compression_cost import messages, needs_shapes, s
 from gangline.planner.forecast.memory import num_owners
 from gangline.planner.forecast.optimizer_model import update_buckets
 from gangline.planner.shapes.shape import Shape
+from gangline.spec.compression import Compression
 from gangline.spec.devices import Exchange
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Compression, Device, Precision
+from gangline.spec.plan import Device, Precision
 from gangline.spec.profile import MatrixWork, ModelProfile, Unit
 
 GRADIENT_BYTES = 4

@@ -132,6 +132,8 @@ def _mesh(traits: StrategyTraits, world: int, nodes: int, profile: ModelProfile 
             mesh = pipeline_mesh(world, nodes, profile)
         case "three_axes":
             mesh = three_axis_mesh(world, nodes, profile)
+        case "workers":
+            raise ConfigError(f'"{traits.name}" has workers, each with a plan of its own, and no degrees')
     return mesh
 
 

@@ -6,7 +6,7 @@ from gangline.errors import ConfigError
 from gangline.planner.axes.pipeline import FILLING_PER_STAGE
 from gangline.planner.shapes.device_pool import Pool
 from gangline.spec.config.line import Line
-from gangline.spec.config.rules_train import nearest_multiples
+from gangline.spec.config.problems import nearest_multiples
 from gangline.spec.mesh import Mesh
 
 MOST_RANKS_PER_CORE = 16

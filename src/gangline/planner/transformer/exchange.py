@@ -11,7 +11,8 @@ from gangline.planner.forecast.traffic import PassLoad, bucket_count
 from gangline.planner.transformer.layout import ModelLayout, Sync
 from gangline.planner.transformer.memory import GRADIENT_BYTES
 from gangline.planner.transformer.step_time import Hardware, Stages
-from gangline.spec.plan import Compression, Precision
+from gangline.spec.compression import Compression
+from gangline.spec.plan import Precision
 from gangline.spec.profile import ModelProfile, ParameterShape
 
 

@@ -3,14 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gangline.spec.compression import Compression
 from gangline.spec.config.infer_table import InferTable, ServeGate
 from gangline.spec.config.search_table import SearchTable
 from gangline.spec.data_source import Order
 from gangline.spec.federated import FederatedTable
 from gangline.spec.measurements import Better
+from gangline.spec.parameter_server import ParameterServer
 from gangline.spec.plan import (
     Collectives,
-    Compression,
     ContextExchange,
     PipelineSchedule,
     Recovery,
@@ -205,6 +206,8 @@ class TrainTable:
     mesh: MeshTable = MeshTable()
     memory: MemoryTable = MemoryTable()
     compression: Compression = Compression()
+    parameter_server: ParameterServer | None = None
+    """Workers and servers of `strategy = "parameter_server"`."""
     checkpoint: CheckpointTable = CheckpointTable()
     start: StartCheckpoint = StartCheckpoint()
     schedule: Schedule = Schedule()

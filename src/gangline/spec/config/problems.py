@@ -101,3 +101,9 @@ def shorten(text: str) -> str:
 def one_of(names: Sequence[str]) -> str:
     """`one of a, b, c`."""
     return f"one of {', '.join(names)}"
+
+
+def nearest_multiples(value: int, unit: int) -> str:
+    """The two multiples of `unit` next to `value`, as a message names them."""
+    below = value // unit * unit
+    return f"{below} or {below + unit}" if below else f"{unit}"

@@ -24,6 +24,7 @@ from gangline.spec.config.problems import ConfigProblem, FileError, at_least, on
 from gangline.spec.config.rules_datasets import dataset_line_rules, dataset_rules, publish_dataset_rules
 from gangline.spec.config.rules_federated import federated_rules
 from gangline.spec.config.rules_infer import serve_rules
+from gangline.spec.config.rules_parameter_server import parameter_server_line_rules
 from gangline.spec.config.rules_search import search_line_rules, search_rules
 from gangline.spec.config.rules_train import train_rules
 from gangline.spec.program_words import missing_keys
@@ -54,6 +55,7 @@ def line_rules(line: Line, reader: Reader | None) -> Iterator[ConfigProblem]:
     yield from dataset_line_rules(line)
     yield from serve_rules(line)
     yield from federated_rules(line)
+    yield from parameter_server_line_rules(line)
     if not line.project.distributed:
         yield from _alone_rules(line)
     for key in missing_keys(line.project.command or (), line.model):

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from math import prod
 
+from gangline.spec.compression import Compression
 from gangline.spec.config.line import MeshTable, TrainTable
 from gangline.spec.config.problems import ConfigProblem, at_least, show
 from gangline.spec.mesh import Axis, Mesh
-from gangline.spec.plan import Compression
 from gangline.spec.strategies import MODEL_AXES, StrategyTraits, names, traits_of
 
 _AXES = tuple(each.name for each in fields(Mesh))

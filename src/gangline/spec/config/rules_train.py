@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from gangline.spec.config import grammar
 from gangline.spec.config.line import CheckpointTable, MemoryTable, TrainTable
-from gangline.spec.config.problems import ConfigProblem, at_least, one_of, show
+from gangline.spec.config.problems import ConfigProblem, at_least, nearest_multiples, one_of, show
 from gangline.spec.config.rules_options import option_rules
+from gangline.spec.config.rules_parameter_server import parameter_server_rules
 from gangline.spec.config.secrets import is_reference, parse_reference, references_of
 from gangline.spec.plan import SCHEDULES, Schedule
 from gangline.spec.strategies import ONE_RANK, names, traits_of
@@ -33,12 +34,7 @@ def train_rules(table: TrainTable) -> Iterator[ConfigProblem]:
     yield from _checkpoint_rules(table.checkpoint)
     yield from _schedule_rules(table)
     yield from option_rules(table)
-
-
-def nearest_multiples(value: int, unit: int) -> str:
-    """The two multiples of `unit` next to `value`, as a message names them."""
-    below = value // unit * unit
-    return f"{below} or {below + unit}" if below else f"{unit}"
+    yield from parameter_server_rules(table)
 
 
 def _number_rules(table: TrainTable) -> Iterator[ConfigProblem]:

@@ -23,15 +23,17 @@ from gangline.train.loop.health_checks import HealthChecks
 from gangline.train.loop.learning_rate import rate_function
 from gangline.train.loop.matrix_updates import emit_matrix_updates
 from gangline.train.loop.nonfinite_policy import NonFinitePolicy
+from gangline.train.loop.outer_step import outer_step_of
 from gangline.train.loop.random_state import generator_state
 from gangline.train.loop.sample_order import SampleSpan, Shares
 from gangline.train.loop.step import ControlMessage, StepSums, Update
 from gangline.train.loop.step_metrics import StepMetrics
 from gangline.train.moe import MoE, use_of_experts
 from gangline.train.parallel.data_parallel import ParallelModel, Replicated
-from gangline.train.parallel.local_sgd import is_due, make_outer_step
+from gangline.train.parallel.local_sgd import is_due
 from gangline.train.parallel.optimizer_state import split_groups_by_mesh
 from gangline.train.parallel.precision import grad_scaler
+from gangline.train.parameters.worker import WorkerStep
 from gangline.train.profiling.requests import Profiling, RequestWatcher
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.error_classification import defer_peer_loss
@@ -70,7 +72,7 @@ class TrainingEngine:
         plan = context.plan
         split_groups_by_mesh(optimizer)
         self.progress = TrainingProgress(seed=job.seed, shares=plan.shares)
-        self._outer = make_outer_step(context, wrapped.bare, optimizer)
+        self._outer = outer_step_of(context, wrapped.bare, optimizer)
         self.saves = CheckpointSaves(context, wrapped.bare, optimizer)
         if self._outer is not None:
             self.saves.add_extra(self._outer)
@@ -113,6 +115,8 @@ class TrainingEngine:
         found = self.saves.resume(at=at)
         if found is not None:
             self.restore(found)
+        if self._outer is not None:
+            self.stopped = not self._outer.begin(self.progress)
         self._first_step = self.progress.step
         heartbeat.beat(self.progress.step)
         self.context.book()
@@ -160,7 +164,9 @@ class TrainingEngine:
         sums = self.update.sum_up()
         if self._outer is None:
             return sums
-        return replace(sums, norm=self._outer.agree(sums.norm, self.context.device))
+        return replace(
+            sums, norm=self._outer.agree(sums.norm, loss=sums.loss, weight=sums.weight, device=self.context.device)
+        )
 
     def abandon(self) -> None:
         """The gang lost a rank: stop background threads without collectives; local."""
@@ -174,6 +180,11 @@ class TrainingEngine:
         key = checkpoint_folder(self.context.checkpoints, self.progress.step)
         if self.progress.step and self._is_save_due(ControlMessage()) and self.saves.last_key != key:
             self._save(wait=True)
+
+    @property
+    def worker(self) -> WorkerStep | None:
+        """Outer steps of a worker of a parameter server; None: this gang is none."""
+        return self._outer if isinstance(self._outer, WorkerStep) else None
 
     def leave_early(self) -> None:
         """The program left the loop before the last step: save the last finished step. Collective."""
@@ -191,6 +202,8 @@ class TrainingEngine:
         emit_matrix_updates(self.context, self.optimizer, steps=self.progress.step - self._first_step)
         if self._resize_watch is not None:
             self._resize_watch.stop()
+        if self._outer is not None:
+            self._outer.close()
         self.saves.close()
         self.context.book()
 
@@ -212,7 +225,9 @@ class TrainingEngine:
                 self.saves.poll()
         self._report(sums, span)
         self._profiling.after_step(progress.step)
-        if message.stop:
+        if self._outer is not None and not message.stop:
+            self.stopped = not self._outer.advance(progress)
+        if message.stop or self.stopped:
             self.stopped = True
             context.events.emit("stopping", step=progress.step, reason=SIGTERM_REASON)
             context.phase("stop")
@@ -221,10 +236,11 @@ class TrainingEngine:
         """Make the outer step of local SGD or DiLoCo if it is due, at the end, and before a save that cannot wait."""
         step = self.progress.step
         due = step % self.context.plan.outer_interval == 0
-        if self._outer is None or not (due or forced or step == self.job.steps):
+        due = due or step == self.job.steps
+        if self._outer is None or not (due or forced):
             return
         self.context.phase("optimizer")
-        self._outer.step()
+        self._outer.step(due=due)
         waited = self.context.waits.take()
         self.context.clock.switch("other")
         self.context.clock.move("optimizer", "wait", waited)
@@ -234,7 +250,7 @@ class TrainingEngine:
         step, plan = self.progress.step, self.context.plan
         every = self.context.save_every or plan.checkpoint.every
         due = is_due(step, every=every, outer=plan.outer_interval) or step == self.job.steps
-        return self.job.number is None and (due or message.save or message.stop)
+        return self.job.number is None and not plan.worker and (due or message.save or message.stop)
 
     def _save(self, *, wait: bool) -> None:
         self.save_requested = False

@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 from gangline.checkpoint.format.index import OPTIMIZER
 from gangline.checkpoint.state import live_state
 from gangline.errors import ConfigError
-from gangline.spec.plan import Compression
+from gangline.spec.compression import Compression
 from gangline.spec.strategies import traits_of
 from gangline.train.parallel.compress.bucket import Bucket, Compressor, Piece
 from gangline.train.parallel.compress.collectives import GradientCollectives
@@ -38,7 +38,7 @@ class OuterRule(Protocol):
         ...
 
 
-class OuterStep:
+class ReplicaStep:
     """Outer steps of one training; every rank of the gang makes the same calls."""
 
     def __init__(self, context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -55,17 +55,32 @@ class OuterStep:
             context.memories["compression"] = compressor
             self._rule = DiLoCo(model, Average(compressor, plan.bucket_bytes), plan.compression)
 
-    def agree(self, norm: float, device: torch.device) -> float:
+    def agree(self, norm: float, *, loss: float, weight: float, device: torch.device) -> float:
         """Mean of the replicas' gradient norms: finite if all are, and equal on all ranks. Collective."""
+        del loss, weight
         mean = torch.tensor(norm, dtype=torch.float64, device=device)
         self._wire.mean(mean)
         return float(mean)
 
+    def begin(self, progress: object) -> bool:
+        """Go on where the checkpoint ended."""
+        del progress
+        return True
+
     @torch.no_grad()
-    def step(self) -> None:
-        """Combine the replicas. Collective."""
+    def step(self, *, due: bool) -> None:
+        """Combine the replicas, before a save also if it is not due. Collective."""
+        del due
         self._rule.combine()
         self._plain(self._buffers)
+
+    def advance(self, progress: object) -> bool:
+        """Go on with the next samples."""
+        del progress
+        return True
+
+    def close(self) -> None:
+        """Nothing is left to do."""
 
     def tensors(self) -> Mapping[str, Tensor]:
         return {_MOMENTUM + name: each for name, each in self._rule.momentum().items()}
@@ -87,7 +102,7 @@ class OuterStep:
         return {name.removeprefix(OPTIMIZER): each for name, each in state.items() if name.startswith(OPTIMIZER)}
 
 
-def make_outer_step(context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer) -> OuterStep | None:
+def make_outer_step(context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer) -> ReplicaStep | None:
     """Outer steps if the plan has them; None: replicas are averaged every step.
 
     Raises:
@@ -98,7 +113,7 @@ def make_outer_step(context: RankContext, model: nn.Module, optimizer: torch.opt
         return None
     if plan.mesh.dp_replicate == 1:
         raise ConfigError(f"train.strategy {plan.strategy!r} wants dp_replicate of 2 or more, found 1; fsdp needs none")
-    return OuterStep(context, model, optimizer)
+    return ReplicaStep(context, model, optimizer)
 
 
 class Mean:

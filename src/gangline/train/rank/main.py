@@ -8,6 +8,7 @@ from gangline.keeper.ipc.environment import RankEnvironment, fault_order
 from gangline.spec.plan import Plan
 from gangline.train.account.clock import PhaseClock
 from gangline.train.account.event_log import EventLog
+from gangline.train.parameters import server
 from gangline.train.rank.joining import join
 from gangline.train.roles import evaluate, prove, score, train
 from gangline.train.runtime import context as contexts
@@ -27,7 +28,12 @@ def main() -> int:
     try:
         plan = Plan.from_json(environment.plan.read_bytes())
         context = join(environment, plan, clock, events)
-        code = score.run(context) if plan.role == "score" else ROLES[plan.role](context, _load_task(plan))
+        if plan.role == "score":
+            code = score.run(context)
+        elif plan.parameters is not None and plan.parameters.part == "servers":
+            code = server.run(context)
+        else:
+            code = ROLES[plan.role](context, _load_task(plan))
     except BaseException as error:
         traceback.print_exception(error, file=sys.stderr)
         code = exit_code_of(error)

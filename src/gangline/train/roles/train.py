@@ -43,9 +43,17 @@ def _train(context: RankContext, task: Task, begin: Callable[[TrainingEngine], o
 
     if engine.has_more:
         trainer.train(open_split(context, task, "train", seed=plan.seed), after_step=evaluate_now)
+    worker = engine.worker
+    if worker is not None and worker.saves:
+        engine.progress.step = (
+            plan.last_step // plan.num_workers
+        )  # what all workers have trained is the run's last step
+        engine.saves.save(engine.current_progress(), wait=True)
     engine.close()
     if engine.stopped:
         return SIGTERM_CODE
+    if worker is not None and not worker.saves:
+        return 0  # another worker of the run has saved
     step = engine.progress.step
     metrics = evaluate(trainer, holdout)
     context.events.emit("evaluated", step=step, seed=plan.seed, metrics=metrics)
@@ -57,4 +65,6 @@ def _train(context: RankContext, task: Task, begin: Callable[[TrainingEngine], o
         export_names=names,
     )  # fmt: skip
     write_result(context.metrics, result)
+    if worker is not None:
+        worker.finish(result)
     return 0

@@ -51,6 +51,8 @@ class RankContext:
     groups: Groups
     clock: PhaseClock
     events: EventLog
+    gang: str = ""
+    """Name of the gang; empty outside of one."""
     generation: int = 0
     local_rank: int = 0
     ranks_per_node: int = 1
@@ -197,6 +199,7 @@ def of_gang(environment: RankEnvironment, plan: Plan, *, device: torch.device, g
         meshes=Meshes.of(plan, env.rank),
         clock=clock,
         events=events,
+        gang=env.gang,
         generation=env.generation,
         local_rank=env.local_rank,
         ranks_per_node=env.local_world_size,
@@ -211,7 +214,7 @@ def of_gang(environment: RankEnvironment, plan: Plan, *, device: torch.device, g
         data_folder=env.home / "data",
         scratch=env.home,
         save_every=env.save_every or 0,
-        redone_until=last_step(events_path(env)) if env.generation else 0,
+        redone_until=last_step(events_path(env)) if env.generation and not plan.worker else 0,
     )
 
 

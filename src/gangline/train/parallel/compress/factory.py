@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from gangline.spec.plan import Compression, Plan
+from gangline.spec.compression import Compression
+from gangline.spec.plan import Plan
 from gangline.train.parallel.compress.bucket import Bucket, Compressor, Layout, bucket_of_ddp, bucket_of_shard
 from gangline.train.parallel.compress.collectives import GradientCollectives
 from gangline.train.parallel.compress.half import Half, Uncompressed

@@ -9,7 +9,7 @@ from math import ceil
 import torch
 from torch import Tensor
 
-from gangline.train.parallel.compress.bucket import Bucket, ErrorFeedback, Piece, finished
+from gangline.train.parallel.compress.bucket import Bucket, ErrorFeedback, finished
 from gangline.train.parallel.compress.collectives import GradientCollectives
 
 
@@ -46,10 +46,11 @@ class TopK:
         chosen, start = [], 0
         for piece in bucket.pieces:
             self._residuals.add_to(piece)
-            chosen.append(self._largest(piece) + start)
+            chosen.append(largest(piece.grad.reshape(-1), ceil(self._ratio * piece.grad.numel())) + start)
             start += piece.grad.numel()
         return torch.cat(chosen)
 
-    def _largest(self, piece: Piece) -> Tensor:
-        sizes = piece.grad.reshape(-1).abs()
-        return torch.topk(sizes, min(sizes.numel(), ceil(self._ratio * sizes.numel())), sorted=False).indices
+
+def largest(values: Tensor, count: int) -> Tensor:
+    """Places of the `count` values with the largest magnitude in a flat tensor, or of all, in any order."""
+    return torch.topk(values.abs(), min(values.numel(), count), sorted=False).indices

@@ -1,0 +1,58 @@
+"""`[train.parameter_server]` of a line as frozen data, and which gang of such a run obeys a plan."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gangline.spec.compression import Compression
+
+MOST_WORKERS = 99
+"""Each worker has a chain of gang numbers of its own."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParameterServer:
+    """Workers that train apart and servers that merge what they push, as `[train.parameter_server]`."""
+
+    workers: int
+    """Worker gangs that the run starts, 2 to 99."""
+    servers: int = 1
+    """Processes that merge, on CPU; shards are dealt to them."""
+    quorum: int | Literal["auto"] = "auto"
+    """Pushes that a merge of a shard waits for; 1 merges each push alone; auto: three quarters of the workers."""
+    grace_seconds: float = 30.0
+    """Time from the first waiting push; then what is there is merged."""
+    max_age: int | Literal["auto"] = "auto"
+    """Merges between the pull that a push started from and its own merge; older pushes are dropped and counted; auto:
+    twice the workers."""
+    max_ahead: int = 4
+    """Blocks that a worker trains without the store before it waits."""
+    lease_seconds: float | Literal["auto"] = "auto"
+    """Time after which another worker may take a claimed block; auto: four times the longest block so far, at least
+    120."""
+    shard_bytes: int = 64 * 2**20
+    """Size of a shard of the weights in float32."""
+    pull: Literal["fp32", "bf16"] = "fp32"
+    """Weights on the way to the workers."""
+
+    @property
+    def merge_size(self) -> int:
+        """Pushes that a merge waits for."""
+        return max(1, self.workers * 3 // 4) if self.quorum == "auto" else self.quorum
+
+    @property
+    def oldest(self) -> int:
+        """Age of the oldest push that is merged."""
+        return 2 * self.workers if self.max_age == "auto" else self.max_age
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParameterPlan:
+    """What the gangs of a run with a parameter server obey beyond the plan of one worker."""
+
+    table: ParameterServer
+    compression: Compression
+    """Form of pushes, steps of a block, and the outer optimizer; ranks of one worker exchange gradients whole."""
+    part: Literal["run", "servers", "worker"] = "run"
+    """Whose plan it is: that of the run, of its server gang, or of one worker gang."""
+    worker: int = 0
+    """Number of the worker, from 1; 0: it is no worker's plan."""

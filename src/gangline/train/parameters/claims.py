@@ -1,0 +1,144 @@
+"""Claims of blocks: a worker writes one under the lowest free number, and trains the block. No torch.
+
+A claim that is older than its lease may be followed by another attempt. Ages are differences of times that the store
+gave, so that the clock of no worker counts.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from gangline.errors import IntegrityError
+from gangline.spec.parameter_server import ParameterServer
+from gangline.storage.objects.protocol import Entry, ObjectStore
+from gangline.train.parameters.layout import BlockSet, Claim, ParameterStore, RunBlocks, block_of
+
+LEAST_LEASE_SECONDS = 120.0
+BLOCKS_A_LEASE = 4
+FINAL_LEASE_SECONDS = 1800.0
+"""Least lease of the end of a run, which lasts as long as a save and an evaluation."""
+MOST_ATTEMPTS = 9999
+
+
+@dataclass(slots=True)
+class _Listing:
+    """Claims and pushes from a block on, as the store lists them."""
+
+    claims: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """Newest attempt of a block, and when it was claimed."""
+    pushed: dict[int, float] = field(default_factory=dict)
+    newest: float = 0.0
+    """Time of the newest object: the store's clock is not behind it."""
+
+
+class Claims:
+    """Claims of one worker in one life."""
+
+    def __init__(self, objects: ParameterStore, table: ParameterServer, blocks: RunBlocks, claim: Claim) -> None:
+        """`claim` is what this worker writes."""
+        self._objects, self._store, self._keys = objects, objects.store, objects.keys
+        self._table, self._blocks, self._claim = table, blocks, claim
+        self._longest = 0.0
+        """Seconds from claim to push of the slowest block seen."""
+        self._left: set[int] | None = None
+        """Blocks that an earlier life of this worker claimed; None: not read yet."""
+        self.held: dict[int, int] = {}
+        """Blocks that this life claimed and has not pushed, with the attempt."""
+
+    def refill(self, done: BlockSet, waiting: int) -> list[int]:
+        """Claim the lowest free blocks that are not in `done`; what was claimed, which may be nothing.
+
+        Args:
+            done: Merged or dropped blocks.
+            waiting: RunBlocks that this worker has claimed and not begun. It holds fewer the fewer there are, so that a
+                slow worker does not keep the last ones to itself.
+        """
+        listing = self._list(done.mark)
+        numbers = [each for each in range(done.mark, self._blocks.count) if each not in done]
+        numbers = [each for each in numbers if each not in listing.pushed and each not in self.held]
+        untouched = sum(each not in listing.claims for each in numbers)
+        wanted = min(self._table.max_ahead, 1 + untouched // (2 * self._table.workers)) - waiting
+        taken: list[int] = []
+        for asks in (False, True):  # the clock itself is asked if nothing else is free
+            if taken or wanted <= 0 or not numbers:
+                break
+            time = self._now() if asks else listing.newest
+            free = (each for each in numbers if each not in listing.claims or self._is_free(each, listing, time))
+            taken = list(islice((each for each in free if self._write(each, listing)), wanted))
+        return taken
+
+    def take_final(self) -> bool:
+        """Claim the end of the run, which one worker saves and measures."""
+        number = self._blocks.count
+        if number in self.held:
+            return True
+        listing = self._list(number)
+        is_free = number not in listing.claims or self._is_free(number, listing, self._now(), FINAL_LEASE_SECONDS)
+        return is_free and self._write(number, listing)
+
+    def give_back(self, block: int) -> None:
+        """Let others take a claimed block at once."""
+        self._store.delete(self._keys.claim(block, self.held.pop(block)))
+
+    def _write(self, block: int, listing: _Listing) -> bool:
+        attempt = listing.claims.get(block, (0, 0.0))[0] + 1
+        if attempt > MOST_ATTEMPTS:
+            return False
+        if self._objects.put_if_absent(self._keys.claim(block, attempt), self._claim) is None:
+            return False
+        self.held[block] = attempt
+        return True
+
+    def _list(self, first: int) -> _Listing:
+        """Claims and pushes of blocks from `first` on."""
+        found = _Listing()
+        for entry in list_from(self._store, self._keys.claims, first):
+            block, attempt = block_of(entry.key)
+            found.claims[block] = attempt, entry.modified
+            found.newest = max(found.newest, entry.modified)
+        for entry in list_from(self._store, self._keys.pushes, first):
+            block, _ = block_of(entry.key)
+            found.pushed[block] = entry.modified
+            found.newest = max(found.newest, entry.modified)
+            if block in found.claims:
+                self._longest = max(self._longest, entry.modified - found.claims[block][1])
+        if self._left is None:
+            open_claims = (each for each in found.claims if each not in found.pushed)
+            self._left = {each for each in open_claims if self._is_of_earlier_life(each, found.claims[each][0])}
+        return found
+
+    def _is_of_earlier_life(self, block: int, attempt: int) -> bool:
+        try:
+            read = self._objects.read(Claim, self._keys.claim(block, attempt))
+        except IntegrityError:
+            return False
+        return read is not None and read[0].worker == self._claim.worker and read[0].life != self._claim.life
+
+    def _is_free(self, block: int, listing: _Listing, now: float, least: float = 0.0) -> bool:
+        """Whether a claimed block may be claimed again; a claim from the future is none."""
+        if self._left is not None and block in self._left:
+            self._left.discard(block)
+            return True
+        return abs(now - listing.claims[block][1]) > max(least, self.lease_seconds)
+
+    @property
+    def lease_seconds(self) -> float:
+        """Age from which a claim holds no more."""
+        if self._table.lease_seconds != "auto":
+            return self._table.lease_seconds
+        return max(LEAST_LEASE_SECONDS, BLOCKS_A_LEASE * self._longest)
+
+    def _now(self) -> float:
+        """The clock of the store."""
+        key = self._keys.clock(self._claim.worker)
+        self._store.put(key, b"")
+        entry = self._store.head(key)
+        return entry.modified if entry is not None else 0.0
+
+
+def list_from(store: ObjectStore, prefix: str, first: int) -> Iterator[Entry]:
+    """Entries of `prefix` whose names begin with block `first` or a later one."""
+    after = f"{prefix}{first:08d}"
+    while entries := store.list(prefix, after):
+        yield from entries
+        after = entries[-1].key

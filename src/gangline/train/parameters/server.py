@@ -1,0 +1,200 @@
+"""Role of the servers of a run: each merges its shards until a worker has saved the result, which rank 0 writes.
+
+All that is to be kept is in the store: a server that is killed begins again with the heads.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from math import fsum
+
+from gangline.errors import SIGTERM_CODE, IntegrityError, StorageError
+from gangline.train import heartbeat
+from gangline.train.account.results import losses_of, write_result
+from gangline.train.parameters.claims import list_from
+from gangline.train.parameters.exchange import POLL_SECONDS, SLOWEST_POLL_SECONDS, STORE_SECONDS, Final
+from gangline.train.parameters.layout import (
+    BlockPush,
+    Claim,
+    ParameterKeys,
+    ParameterStore,
+    RowLayout,
+    RunBlocks,
+    block_of,
+)
+from gangline.train.parameters.merge import Merge, ShardMerger
+from gangline.train.runtime.context import RankContext
+
+CALL_SECONDS = 300.0
+"""Silence that is announced for one pass over the store."""
+STOPPED = "SIGTERM: what is merged is in the store"
+
+
+class PushInbox:
+    """New pushes of a run, each verified once."""
+
+    def __init__(self, objects: ParameterStore, *, shards: int, workers: int, blocks: RunBlocks) -> None:
+        self._objects, self._shards, self._workers, self._blocks = objects, shards, workers, blocks
+        self._known: dict[int, BlockPush] = {}
+
+    def read(self, first: int) -> tuple[list[BlockPush], dict[int, str]]:
+        """All pushes of blocks from `first` on, and why new ones were refused; these are deleted.
+
+        A block whose push was refused is trained again once its claim has expired.
+        """
+        self._known = {block: push for block, push in self._known.items() if block >= first}
+        refused: dict[int, str] = {}
+        for entry in list_from(self._objects.store, self._objects.keys.pushes, first):
+            block, _ = block_of(entry.key)
+            if block in self._known:
+                continue
+            try:
+                if (found := self._objects.read(BlockPush, entry.key)) is not None:
+                    self._check(found[0], block)
+                    self._known[block] = found[0]
+            except IntegrityError as error:
+                refused[block] = str(error)
+                self._objects.store.delete(entry.key)
+        return list(self._known.values()), refused
+
+    def _check(self, push: BlockPush, block: int) -> None:
+        """Require that a push is one that a worker of this run may make."""
+        if push.block != block or not 0 <= block < self._blocks.count:
+            raise IntegrityError(f"wanted the push of block {block} of {self._blocks.count}, found one of {push.block}")
+        if len(push.versions) != self._shards or len(push.digests) != self._shards:
+            raise IntegrityError(f"wanted changes of {self._shards} shards, found {len(push.digests)}")
+        if push.samples != self._blocks.samples(block):
+            raise IntegrityError(f"wanted {self._blocks.samples(block)} samples, found {push.samples}")
+        claim = self._objects.read(Claim, self._objects.keys.claim(block, push.attempt))
+        if claim is None or claim[0].worker != push.worker:
+            raise IntegrityError(f"wanted a claim of block {block} by worker {push.worker}, found none")
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What rank 0 tells of the merges of its first shard."""
+
+    samples: int = 0
+    since: float = field(default_factory=time.monotonic)
+    losses: list[float] = field(default_factory=list)
+    tokens: int = 0
+
+
+class MergeServer:
+    """One process that merges; local, it knows no other server."""
+
+    def __init__(self, context: RankContext, objects: ParameterStore) -> None:
+        plan = context.plan
+        assert plan.parameters is not None, plan.run
+        self._context, self._plan, self._objects, self._table = context, plan, objects, plan.parameters.table
+        self._blocks = RunBlocks.of(plan)
+        self._mergers: list[ShardMerger] = []
+        self._inbox: PushInbox | None = None
+        self._since_report = _Progress()
+
+    def once(self) -> bool:
+        """Open the shards, if the workers have begun, and merge what is due; whether anything happened."""
+        if self._inbox is None:
+            return self._open()
+        pushes, refused = self._inbox.read(min(each.head.done.mark for each in self._mergers))
+        for block, reason in refused.items():
+            self._context.events.emit("push_refused", block=block, reason=reason)
+        happened = bool(refused)
+        for merger in self._mergers:
+            for push in pushes:
+                merger.add(push)
+            if merger.is_due():
+                with self._context.clock.during("optimizer"):
+                    merge = merger.merge()
+                happened = True
+                if merge is not None and merger.shard.number == 0:
+                    self._report(merge)
+        return happened
+
+    def final(self) -> Final | None:
+        """What the worker that saved the checkpoint wrote; None: nothing yet."""
+        found = self._objects.read(Final, self._objects.keys.final)
+        return found[0] if found is not None else None
+
+    def _open(self) -> bool:
+        found = self._objects.read(RowLayout, self._objects.keys.layout)
+        if found is None:
+            return False
+        shards = found[0].shards()
+        own = shards[self._context.rank :: self._plan.world_size]
+        self._mergers = [ShardMerger(self._objects, each, self._plan, blocks=self._blocks) for each in own]
+        self._inbox = PushInbox(
+            self._objects, shards=len(shards), workers=self._table.workers, blocks=self._blocks
+        )  # fmt: skip
+        if own and own[0].number == 0:
+            self._since_report.samples = self._blocks.samples_in(self._mergers[0].head.done)
+        size = sum(each.size for each in own)
+        self._context.events.emit("shards_opened", shards=len(own), size_bytes=4 * size)
+        return True
+
+    def _report(self, merge: Merge) -> None:
+        """Loss and progress in steps of the run, so that its curve has the axis of other strategies."""
+        context, seen, now = self._context, self._since_report, time.monotonic()
+        seen.losses += [each.loss for each in merge.pushes]
+        seen.tokens += sum(each.tokens for each in merge.pushes)
+        samples = self._blocks.samples_in(merge.head.done)
+        workers = sorted({each.worker for each in merge.pushes})
+        context.events.emit(
+            "merged", version=merge.head.version, blocks=merge.head.done.count, of=self._blocks.count, workers=workers,
+            ages=list(merge.ages), dropped=list(merge.dropped), refused=merge.refused,
+        )  # fmt: skip
+        step = samples // self._plan.global_batch
+        if step == seen.samples // self._plan.global_batch or not seen.losses:
+            return
+        seconds, loss = now - seen.since, fsum(seen.losses) / len(seen.losses)
+        heartbeat.beat(step)
+        line = {"seed": self._plan.seed, "job": None, "step": step, "loss": loss}
+        speed = {"tokens_per_second": seen.tokens / seconds} if seen.tokens else {}
+        if context.metrics is not None:
+            context.metrics.add(line | speed, now=True)
+        context.events.emit(
+            "step", step=step, loss=loss, samples=samples - seen.samples, tokens=seen.tokens, seconds=seconds
+        )  # fmt: skip
+        self._since_report = _Progress(samples=samples, since=now)
+
+
+def run(context: RankContext) -> int:
+    """Exit code of this rank; local, ranks of the gang meet in the store alone."""
+    assert context.store is not None, "servers run in a gang"
+    plan = context.plan
+    server = MergeServer(context, ParameterStore(context.store, ParameterKeys.of(plan), plan.run, context.key))
+    pause, answered = POLL_SECONDS, time.monotonic()
+    while not context.stop_asked:
+        try:
+            with _announced(context):
+                happened, final = server.once(), server.final()
+            answered = time.monotonic()
+        except StorageError:
+            if time.monotonic() - answered > STORE_SECONDS:
+                raise
+            happened, final = False, None
+        if final is not None:
+            _write(context, final)
+            return 0
+        context.write_ledger(every_seconds=1.0)
+        pause = POLL_SECONDS if happened else min(2 * pause, SLOWEST_POLL_SECONDS / 4)
+        time.sleep(pause)
+    context.events.emit("stopping", reason=STOPPED)
+    return SIGTERM_CODE
+
+
+@contextmanager
+def _announced(context: RankContext) -> Iterator[None]:
+    heartbeat.expect(CALL_SECONDS)
+    context.phase("exchange")
+    yield
+    context.phase("exchange")
+    context.book()
+
+
+def _write(context: RankContext, final: Final) -> None:
+    """The result of the run, with the losses that the servers saw."""
+    losses = losses_of(context.metrics, seed=context.plan.seed, job=None)
+    jobs = tuple(replace(each, losses=losses) for each in final.result.jobs)
+    write_result(context.metrics, replace(final.result, jobs=jobs))
