@@ -109,13 +109,12 @@ class BatchQueue:
                 self._changed.wait()
             first = self._waiting[0]
             until, shapes = time.monotonic() + self._wait_seconds, first.shapes
-            while self._fitting(shapes) < self._most_samples and not self._ends:
+            while not self._ends and self._most_samples > sum(
+                each.num_samples for each in self._waiting if each.shapes == shapes
+            ):
                 if not self._changed.wait(until - time.monotonic()) and time.monotonic() >= until:
                     break
             return self._take(shapes)
-
-    def _fitting(self, shapes: object) -> int:
-        return sum(each.num_samples for each in self._waiting if each.shapes == shapes)
 
     def _take(self, shapes: object) -> list[_Request]:
         """The oldest request and those after it that fit into its batch."""
