@@ -260,7 +260,7 @@ def test_a_web_server_that_is_away_or_fails_is_no_missing_file():
 def test_hdfs_that_wants_a_login_is_named_at_once():
     with server(lambda path, query: (401, {}, b"")) as (port, seen):
         with pytest.raises(PermissionDenied, match=r"source\.hdfs\.credentials"):
-            opened(port, seconds=30.0).find("a")
+            opened(port, seconds=3.0).find("a")
         assert len(seen) == 1
 
 

@@ -119,3 +119,5 @@ def test_waiting_gang_is_shown_its_place_and_the_expected_start():
     assert waiting_sentence(found, before=3, now=NOW) == "Priority, 3 jobs before it · Slurm expects 14:50"
     later = job("PENDING", reason="Resources", starts="2026-12-01T08:05:00")
     assert waiting_sentence(later, now=NOW) == "Resources: no servers are free · Slurm expects 01 Dec 08:05"
+    behind_no_limit = job("PENDING", reason="Resources", starts="2027-11-29T13:12:00")
+    assert waiting_sentence(behind_no_limit, now=NOW) == "Resources: no servers are free"

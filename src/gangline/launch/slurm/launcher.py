@@ -15,7 +15,6 @@ from pathlib import Path
 from gangline.errors import SIGTERM_CODE, GanglineError, IntegrityError
 from gangline.fabric.inventory import Fabric
 from gangline.launch.local.folder import GangFolder, LaunchedGang, write_file
-from gangline.launch.local.follower import LocalFollower
 from gangline.launch.local.gang_sandbox import GangSandbox, require_sandbox
 from gangline.launch.local.keeper_start import REJOIN_SECONDS, keeper_command, keeper_environ, materialise
 from gangline.launch.local.launcher import AFTER_GRACE_SECONDS, LocalLauncher, state_of_files
@@ -202,10 +201,9 @@ class SlurmLauncher(LocalLauncher):
     def follow(self, name: str) -> Iterator[GangEvent]:
         """As the protocol says."""
         folder = self._existing(name)
-        podset, life = folder.podset(), read_life(folder)
-        follower = LocalFollower(folder, world_size=podset.world_size, num_nodes=podset.num_nodes)
+        life = read_life(folder)
         waiting, lives, hastened = "", life.life if life else 1, 0
-        for event in follower.events(lambda: self.status(name)):
+        for event in super().follow(name):
             yield event
             if event.status is None:
                 continue
@@ -220,10 +218,6 @@ class SlurmLauncher(LocalLauncher):
                 text = f"job {life.job} again, life {lives} of {self._table.lives}: {life.said}"
                 data = {"generation": life.generation, "reason": life.said}
                 yield GangEvent(kind="restart", text=text, data=data)
-        if not folder.exists:
-            raise self._end_deleted(name)
-        end = self.collect(name)
-        yield GangEvent(kind="end", text=end.reason, end=end)
 
     def _hasten(self, name: str) -> bool:
         """Spare a job that was put back into the queue its two minutes; whatever hinders that, they pass."""

@@ -1,9 +1,11 @@
 """Why a job waits, as a sentence: Slurm's reason, the jobs before it and the start that Slurm expects. Pure."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gangline.launch.slurm.commands import SlurmJob
 
+_FURTHEST = timedelta(days=300)
+"""Slurm takes a job without a time limit for one of a year, so that a start behind it is not known."""
 _WORDS = {
     "None": "Slurm has not looked at it yet",
     "Resources": "no servers are free",
@@ -64,5 +66,7 @@ def _time(text: str, now: datetime) -> str:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
+        return ""
+    if found - now > _FURTHEST:
         return ""
     return f"{found:%H:%M}" if found.date() == now.date() else f"{found:%d %b %H:%M}"

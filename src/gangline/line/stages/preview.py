@@ -95,9 +95,8 @@ def preview(
     own = _environment(request, site, environ=environ, with_s3=store.url.startswith("s3:"), notify=notify)
     model = ModelSource(
         line=request.line, code=layer.data, environment=own.digest if own else own_environment.interpreter_digest(),
-        trust=request.trust, python=own.python if own else None, folder=layer.folder,
-        visible_devices=environ.get(VISIBLE_DEVICES), home=request.kept_home, data=columns_of(store, sets),
-        lacks=tuple(each.path for each in pointers.pointers),
+        trust=request.trust, python=own.python if own else None, folder=layer.folder, home=request.kept_home,
+        visible_devices=environ.get(VISIBLE_DEVICES), data=columns_of(store, sets), lacks=pointers.paths,
     )  # fmt: skip
     plan_request = RunPlanRequest(
         model=model, repository=repository, store=store, commit=request.commit, run=run, run_prefix=f"runs/{run}",

@@ -46,6 +46,11 @@ class CommitPointers:
     """Folder of `.dvc/config` on this machine, which relative remotes begin at."""
 
     @property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of the code layer that they point at, files and folders."""
+        return tuple(each.path for each in self.pointers)
+
+    @property
     def lfs_paths(self) -> tuple[str, ...]:
         """Paths of the code layer whose content is with Git LFS."""
         return tuple(each.path for each in self.pointers if each.tool == "Git LFS")
