@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from gangline.data.added import check_apart
-from gangline.data.shard_reads import BlockSource, shard_blocks
+from gangline.data.shard_reads import SourceOf, shard_blocks
 from gangline.data.versions import Trusted
 from gangline.errors import IntegrityError, TrainingError
 from gangline.line.gangs.score_workers import ScoreJob, ScoreWorker, started_worker
@@ -72,7 +72,7 @@ class ScorePlace:
     environ: Mapping[str, str]
     key: SigningKey
     trusted: Trusted
-    source_of: Callable[[str], BlockSource]
+    source_of: SourceOf
 
 
 def score(
