@@ -189,7 +189,7 @@ def show(
         plain = [dict(zip(("name", "first", "second"), row, strict=True)) for row in rows]
         answer(plain, columns(rows) if rows else "no difference: one version", json=json)
         return
-    users = dataset_uses(workspace.store, f"{found.name}@{found.version}")
+    _, users = dataset_uses(workspace.store, found.name, found.version)
     rows = [("column", name, kind) for name, kind in found.schema]
     rows += [("option", name, clean(str(value), 80)) for name, value in sorted(found.options.items())]
     used = f"used by {', '.join(users) if users else 'no run'}"
@@ -295,6 +295,6 @@ def remove(
     if not VERSION.fullmatch(version):
         raise UsageError(f"wanted NAME@VERSION with the eight digits of one, found {reference!r}; gangline data list")
     made = resolved(workspace, reference)
-    users = dataset_uses(workspace.store, f"{name}@{version}")
-    remove_dataset(workspace.store, name, version, trusted_keys_of(workspace), users=users)
+    made_by, users = dataset_uses(workspace.store, name, version)
+    remove_dataset(workspace.store, name, version, trusted_keys_of(workspace), users=[*made_by, *users])
     answer({"removed": f"{name}@{version}"}, f"removed {summary_line(made)}; its shards stay as blobs", json=json)
