@@ -12,7 +12,7 @@ import pytest
 
 from gangline.data import read_apart
 from gangline.data.added import AddedFile, add_files, check_apart
-from gangline.data.arrow_shards import ArrowRows
+from gangline.data.arrow_rows import ArrowRows
 from gangline.data.journal import PackJournal
 from gangline.data.read_apart import pieces_apart
 from gangline.errors import ConfigError

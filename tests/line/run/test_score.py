@@ -9,7 +9,7 @@ import pytest
 from tests.infer.model_folder import code, write_model
 from tests.registry.passed_run import git
 
-from gangline.data.arrow_shards import ArrowRows
+from gangline.data.arrow_rows import ArrowRows
 from gangline.data.versions import resolve_dataset, write_dataset
 from gangline.errors import ConfigError, IntegrityError, StorageError
 from gangline.line.gangs.score_workers import ScoreJob, _take

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 from tests.infer.model_folder import TASK, write_model
 
-from gangline.data.arrow_shards import ArrowRows, check_shard
+from gangline.data.arrow_rows import ArrowRows
+from gangline.data.arrow_shards import check_shard
 from gangline.data.output_shards import ROW
 from gangline.errors import ConfigError, TrainingError
 from gangline.train.model.published import PublishedModel, TensorSpec
