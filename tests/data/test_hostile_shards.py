@@ -116,6 +116,19 @@ def sleeps(path, place):
     time.sleep(600)
 
 
+def hungry(path, place):
+    yield 1
+    yield len(np.zeros(2 << 30, np.uint8))
+
+
+def test_a_reader_that_needs_more_memory_than_it_may_is_an_error_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(read_apart, "MOST_BYTES", 1 << 30)
+    pieces = pieces_apart(hungry, tmp_path, "hdfs:x.parquet")
+    assert next(pieces) == 1
+    with pytest.raises(ConfigError, match=r"hdfs:x\.parquet: wanted .*needs more"):
+        next(pieces)
+
+
 @pytest.mark.parametrize(
     ("read", "message"), [(killed, r"ends its reader \(-11\)"), (sleeps, "within 1 s, found none")]
 )

@@ -159,7 +159,7 @@ class _FsspecSource:
             found = self._ask("list", pattern, lambda: self._files.find(below, detail=True, on_error="raise"))
         except _NoSuchFile:
             return []
-        entries = {_inside(self.name, self._below(place)): info for place, info in found.items()}
+        entries = {_inside(self.name, place.removeprefix(f"{self._root}/")): info for place, info in found.items()}
         files = [SourceFile(path, int(info["size"])) for path, info in entries.items() if info["type"] == "file"]
         matched = sorted((each for each in files if matches(each.path, pattern)), key=lambda each: each.path)
         if len(matched) > MOST_FILES:
@@ -199,9 +199,6 @@ class _FsspecSource:
                     f"source.{self.name}: wanted files below its folder, found {path}, a link out of it"
                 )
         return place
-
-    def _below(self, place: str) -> str:
-        return place.removeprefix(f"{self._root}/")
 
     def _ask(self, action: str, path: str, attempt: Callable[[], T]) -> T:
         """Retry `attempt` until it answers or the deadline passes."""
