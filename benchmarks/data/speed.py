@@ -35,7 +35,7 @@ from packed import collate, opened, pack
 from parts import fetch, s3_server
 from torch.utils.data import DataLoader, Dataset
 
-from gangline.data.arrow_shards import ArrowRows
+from gangline.data.arrow_rows import ArrowRows
 from gangline.data.cache import ShardCache
 from gangline.faults.proxy import FaultProxy
 from gangline.faults.rules import FaultRule

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from hashlib import sha256
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.report import records
 
+from gangline.spec.record import Artifact
 from gangline.storage.open import open_store
 
 
@@ -159,6 +161,22 @@ def test_a_version_that_a_run_used_is_not_removed_and_the_lineage_is_found_both_
     assert gangline("data", "remove", f"wiki@{third}").exit_code == 0
     assert f"wiki@{third}" not in gangline("data", "list").stdout
     assert gangline("data", "show", "wiki@stable").exit_code == 0
+
+
+def test_a_version_stays_as_long_as_the_run_that_made_it(gangline, workspace):
+    version = pack(gangline, workspace)
+    store, made = store_of(workspace), records.passed()
+    key = f"datasets/wiki/{version}.json"
+    data = store.get(key).data
+    artifact = Artifact(
+        kind="dataset", key=key, media_type="application/json", size_bytes=len(data), sha256=sha256(data).hexdigest()
+    )
+    store.put(f"{made.prefix}/record.json", replace(made, artifacts=(*made.artifacts, artifact)).to_json())
+    assert "used by no run" in gangline("data", "show", "wiki").stdout
+    result = gangline("data", "remove", f"wiki@{version}")
+    assert (result.exit_code, made.run.id in str(result.exception)) == (60, True)
+    store.delete(f"{made.prefix}/record.json")
+    assert gangline("data", "remove", f"wiki@{version}").exit_code == 0
 
 
 def test_a_second_pack_of_the_same_files_at_once_is_refused(gangline, workspace, monkeypatch):

@@ -9,7 +9,7 @@ from tests.registry.passed_run import copy_of, template
 from typer.testing import CliRunner
 
 from gangline.cli.main import app
-from gangline.data.arrow_shards import ArrowRows
+from gangline.data.arrow_rows import ArrowRows
 from gangline.data.versions import LATEST, resolve_dataset, set_alias, write_dataset
 from gangline.errors import GanglineError
 from gangline.signing.record_seal import Sealer

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.data.arrow_shards import ArrowRows, ShardWriter, batches_of, check_shard, row_sizes
+from gangline.data.arrow_rows import ArrowRows
+from gangline.data.arrow_shards import ShardWriter, batches_of, check_shard, row_sizes
 from gangline.errors import ConfigError, IntegrityError
 
 TABLE = pa.table({

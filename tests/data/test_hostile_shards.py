@@ -12,7 +12,7 @@ import pytest
 
 from gangline.data import read_apart
 from gangline.data.added import AddedFile, add_files, check_apart
-from gangline.data.arrow_shards import ArrowRows
+from gangline.data.arrow_rows import ArrowRows
 from gangline.data.journal import PackJournal
 from gangline.data.read_apart import pieces_apart
 from gangline.errors import ConfigError
@@ -114,6 +114,19 @@ def killed(path, place):
 def sleeps(path, place):
     yield 1
     time.sleep(600)
+
+
+def hungry(path, place):
+    yield 1
+    yield len(np.zeros(2 << 30, np.uint8))
+
+
+def test_a_reader_that_needs_more_memory_than_it_may_is_an_error_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(read_apart, "MOST_BYTES", 1 << 30)
+    pieces = pieces_apart(hungry, tmp_path, "hdfs:x.parquet")
+    assert next(pieces) == 1
+    with pytest.raises(ConfigError, match=r"hdfs:x\.parquet: wanted .*needs more"):
+        next(pieces)
 
 
 @pytest.mark.parametrize(

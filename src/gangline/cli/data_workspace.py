@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gangline.cli.output import print_json
-from gangline.cli.terminal import say
+from gangline.cli.output import answer
 from gangline.cli.view.data_view import summary_line
 from gangline.cli.workspace import Workspace
 from gangline.data.versions import LATEST, Trusted, resolve_dataset, set_alias, write_dataset
@@ -83,12 +82,9 @@ def write_signed(workspace: Workspace, made: Dataset, journal: "PackJournal") ->
 
 def say_made(made: Dataset, *, json: bool) -> None:
     """Print a version that was made."""
-    if json:
-        size = sum(each.size_bytes for each in made.shards)
-        facts = {"digest": made.digest, "samples": made.num_samples, "shards": len(made.shards), "size_bytes": size}
-        print_json({"version": f"{made.name}@{made.version}", **facts})
-    else:
-        say(summary_line(made))
+    size = sum(each.size_bytes for each in made.shards)
+    facts = {"digest": made.digest, "samples": made.num_samples, "shards": len(made.shards), "size_bytes": size}
+    answer({"version": f"{made.name}@{made.version}", **facts}, summary_line(made), json=json)
 
 
 def site_sources(workspace: Workspace) -> "Callable[[str], Source]":

@@ -20,6 +20,14 @@ def print_json(value: Any) -> None:
     say(to_json(to_plain(value), indent=indent))
 
 
+def answer(value: Any, text: str, *, json: bool) -> None:
+    """The result of a command: `value` as JSON, or `text` for a person."""
+    if json:
+        print_json(value)
+    else:
+        say(text)
+
+
 def print_or_write(text: str, out: Path | None) -> None:
     """On stdout where `out` is nothing or `-`; else into that file, whose path is printed.
 

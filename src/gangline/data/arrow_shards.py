@@ -1,18 +1,15 @@
-"""Shards of data sets as Arrow IPC files: written within limits, checked whole, read by row without a copy of the file.
+"""Shards of data sets as Arrow IPC files: written within limits, checked whole.
 
 A shard is cut by its rows alone, never by how they arrive, so equal rows give equal shards. Rows have no nulls, and
 columns are numbers, text, bytes or lists of numbers: what a batch of a training can be made of.
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterator
 from math import prod
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from gangline.errors import ConfigError, IntegrityError, NotInstalledError
+from gangline.errors import ConfigError, NotInstalledError
 from gangline.spec.config.problems import refusal
 
 try:
@@ -32,7 +29,6 @@ MAGIC = b"ARROW1"
 
 Columns = tuple[tuple[str, str], ...]
 """Name and type of each column."""
-Row = dict[str, "np.ndarray[Any, Any] | bytes | str"]
 
 
 class ShardWriter:
@@ -99,115 +95,6 @@ def _new_file(schema: pa.Schema) -> tuple[Any, Any]:
     return sink, pa.ipc.new_file(sink, schema)
 
 
-class ArrowRows:
-    """Rows of one shard by number; the file is mapped into memory, and only what is read takes any."""
-
-    def __init__(self, path: Path, *, signed: bool = False) -> None:
-        """
-        Args:
-            path: An Arrow IPC file.
-            signed: Unsigned integers of more than 8 bits are read as int64, which torch can look up.
-
-        Raises:
-            IntegrityError: The file is no Arrow IPC file, or its rows have nulls or columns of another kind.
-        """
-        try:
-            self._map = pa.memory_map(str(path))
-            reader = pa.ipc.open_file(self._map)
-            self._batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
-        except (pa.ArrowException, OSError) as error:
-            raise IntegrityError(f"{path}: wanted an Arrow IPC file, found another: {error}") from error
-        try:
-            check_schema(reader.schema, str(path))
-        except ConfigError as error:
-            raise IntegrityError(str(error)) from error
-        self._path, self._signed = path, signed
-        self._starts: list[int] = [0, *accumulate(batch.num_rows for batch in self._batches)]
-        self._columns: dict[int, dict[str, _Column]] = {}
-        """By number of their batch; those that were read."""
-
-    def __len__(self) -> int:
-        return self._starts[-1]
-
-    def __getitem__(self, index: int) -> Row:
-        """Values of a row, each an array of its own, bytes or text."""
-        columns, row = self.locate(index)
-        return {name: column.value(row) for name, column in columns.items()}
-
-    def locate(self, index: int) -> "tuple[dict[str, _Column], int]":
-        """Columns of the record batch that has a row, and the number of the row in it."""
-        if not 0 <= index < self._starts[-1]:
-            raise IndexError(f"{self._path}: wanted a row below {len(self)}, found {index}")
-        number = bisect_right(self._starts, index) - 1
-        columns = self._columns.get(number)
-        if columns is None:
-            batch = self._batches[number]
-            if any(map(_null_count, batch.columns)):
-                raise IntegrityError(f"{self._path}: wanted rows without nulls, found nulls in a record batch")
-            pairs = zip(batch.schema.names, batch.columns, strict=True)
-            columns = self._columns[number] = {name: _Column(each, signed=self._signed) for name, each in pairs}
-        return columns, index - self._starts[number]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Give the mapping back, once no row that was read needs it; rows are copies."""
-        self._columns.clear()
-        self._batches.clear()
-        self._map.close()
-
-
-class _Column:
-    """Values of one column of a record batch."""
-
-    def __init__(self, column: pa.Array, *, signed: bool) -> None:
-        self.dtype: np.dtype[Any] | None = None
-        """Of the arrays that are read; None: values are text or bytes."""
-        kind = column.type
-        if _is_text_or_bytes(kind):
-            self.view: Callable[[int], Any] = lambda row: column[row].as_py()
-            """Value of a row: an array that lies in the file and has its dtype, or text or bytes."""
-            return
-        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            offsets, numbers = column.offsets.to_numpy(), column.values.to_numpy(zero_copy_only=False)
-            self.view = lambda row: numbers[offsets[row] : offsets[row + 1]]
-        else:
-            shape, inner = _entries(kind)[0], column
-            for _ in shape:
-                inner = inner.flatten()
-            numbers = inner.to_numpy(zero_copy_only=False).reshape([len(column), *shape])
-            self.view = numbers.__getitem__
-        is_wide = numbers.dtype.kind == "u" and numbers.dtype.itemsize > 1
-        self.dtype = np.dtype(np.int64) if signed and is_wide else numbers.dtype
-
-    def value(self, row: int) -> "np.ndarray[Any, Any] | bytes | str":
-        """Value of a row as an array of its own, as bytes or as text."""
-        found = self.view(row)
-        return found if self.dtype is None else np.array(found, dtype=self.dtype)
-
-
-def stacked(rows: "Sequence[tuple[dict[str, _Column], int]]") -> "dict[str, np.ndarray[Any, Any] | list[Any]]":
-    """Columns of rows that `locate` found, each number copied once; columns of text or bytes are lists.
-
-    Raises:
-        ValueError: Lists of a column differ in length, or the rows have other columns.
-    """
-    tables = list({id(columns): columns for columns, _ in rows}.values())
-    if any(each.keys() != tables[0].keys() for each in tables):
-        raise ValueError("rows of different columns")
-    batch: dict[str, Any] = {}
-    for name, column in tables[0].items():
-        batch[name] = [columns[name].view(row) for columns, row in rows]
-        if column.dtype is not None:
-            dtype = np.result_type(*{columns[name].dtype for columns in tables})
-            batch[name] = np.stack(batch[name], dtype=dtype)
-    return batch
-
-
 def check_schema(schema: pa.Schema, place: str) -> None:
     """Raise ConfigError, naming `place`, unless rows of these columns can be read by `ArrowRows`."""
     names = schema.names
@@ -216,8 +103,8 @@ def check_schema(schema: pa.Schema, place: str) -> None:
     for column in schema:
         kind = column.type
         is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-        _, entry = ([], kind.value_type) if is_list else _entries(kind)
-        if not (_is_number(entry) or (entry == kind and _is_text_or_bytes(kind))):
+        _, entry = ([], kind.value_type) if is_list else entries_of(kind)
+        if not (_is_number(entry) or (entry == kind and is_text_or_bytes(kind))):
             raise refusal(
                 f"{place}: wanted columns of numbers, text, bytes or lists of numbers, found {column.name[:90]!r} of"
                 f" {str(kind)[:200]}; convert it, or leave it out"
@@ -317,12 +204,12 @@ def row_sizes(batch: pa.RecordBatch) -> "np.ndarray[Any, Any]":
     sizes = np.zeros(batch.num_rows, dtype=np.int64)
     for column in batch.columns:
         kind = column.type
-        if _is_text_or_bytes(kind):
+        if is_text_or_bytes(kind):
             sizes += pc.binary_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
         elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
             sizes += pc.list_value_length(column).to_numpy(zero_copy_only=False) * (kind.value_type.bit_width // 8 or 1)
         else:
-            shape, entry = _entries(kind)
+            shape, entry = entries_of(kind)
             sizes += max(1, prod(shape) * entry.bit_width // 8)
     if batch.num_rows and int(sizes.max()) > MOST_ROW_BYTES:
         raise ConfigError(f"wanted rows of at most {MOST_ROW_BYTES:,} bytes, found one of {int(sizes.max()):,}; cut it")
@@ -332,18 +219,18 @@ def row_sizes(batch: pa.RecordBatch) -> "np.ndarray[Any, Any]":
 def refuse_nulls(batch: pa.RecordBatch, place: str) -> None:
     """Raise ConfigError, naming `place` and the column, if a value is missing."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if count := _null_count(column):
+        if count := count_nulls(column):
             raise refusal(f"{place}: wanted values of {name!r} everywhere, found {count} nulls; fill them in")
 
 
-def _null_count(column: pa.Array) -> int:
+def count_nulls(column: pa.Array) -> int:
     """Nulls of a column, those inside its lists counted too."""
     kind, count = column.type, int(column.null_count)
     is_nested = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    return count + (_null_count(column.values) if is_nested else 0)
+    return count + (count_nulls(column.values) if is_nested else 0)
 
 
-def _entries(kind: pa.DataType) -> tuple[list[int], pa.DataType]:
+def entries_of(kind: pa.DataType) -> tuple[list[int], pa.DataType]:
     """Sizes of nested lists of fixed size, outermost first, and the type of their entries."""
     shape: list[int] = []
     while pa.types.is_fixed_size_list(kind):
@@ -356,7 +243,8 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
-def _is_text_or_bytes(kind: pa.DataType) -> bool:
+def is_text_or_bytes(kind: pa.DataType) -> bool:
+    """Whether values of a type are text or bytes."""
     tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
     return any(test(kind) for test in tests)
 

@@ -220,7 +220,8 @@ class ShardCache:
                 if size > shard.size_bytes:
                     break
                 found.update(block)
-                _write_all(handle, block)
+                with os.fdopen(handle, "wb", closefd=False) as file:
+                    file.write(block)
             self.use.bytes += size
             if size == shard.size_bytes and found.hexdigest() == shard.sha256:
                 self.use.fetched += 1
@@ -273,9 +274,3 @@ def _digest(handle: int) -> str:
     while block := os.read(handle, _HASHED_BYTES):
         found.update(block)
     return found.hexdigest()
-
-
-def _write_all(handle: int, block: bytes) -> None:
-    view = memoryview(block)
-    while view:
-        view = view[os.write(handle, view) :]

@@ -7,7 +7,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -96,22 +96,16 @@ def _words(schema: pa.Schema) -> str:
     return columns_text(column_types(schema))
 
 
-def _open_bytes(path: Path) -> IO[bytes]:
-    opened: IO[bytes] = pa.input_stream(str(path), compression="detect")
-    return opened
-
-
 def _read_json(path: Path, schema: pa.Schema | None, column: str | None) -> tuple[pa.Schema, Batches]:
     blocks = pa.json.ReadOptions(block_size=_BLOCK_BYTES)
     if column is not None:
         schema = pa.schema({column: pa.string()})
     if schema is None:
-        with _open_bytes(path) as file:
-            schema = _plain(pa.json.open_json(file, blocks, pa.json.ParseOptions()).schema)
+        schema = _plain(pa.json.open_json(str(path), blocks).schema)
     parse = pa.json.ParseOptions(
         explicit_schema=schema, unexpected_field_behavior="ignore" if column is not None else "error"
     )
-    return schema, iter(pa.json.open_json(_open_bytes(path), blocks, parse))
+    return schema, iter(pa.json.open_json(str(path), blocks, parse))
 
 
 def _read_csv(path: Path, schema: pa.Schema | None, column: str | None) -> tuple[pa.Schema, Batches]:
@@ -119,10 +113,9 @@ def _read_csv(path: Path, schema: pa.Schema | None, column: str | None) -> tuple
     if column is not None:
         schema = pa.schema({column: pa.string()})
     if schema is None:
-        with _open_bytes(path) as file:
-            schema = _plain(pa.csv.open_csv(file, blocks).schema)
+        schema = _plain(pa.csv.open_csv(str(path), blocks).schema)
     convert = pa.csv.ConvertOptions(column_types=schema, include_columns=[column] if column is not None else None)
-    reader = pa.csv.open_csv(_open_bytes(path), blocks, convert_options=convert)
+    reader = pa.csv.open_csv(str(path), blocks, convert_options=convert)
     return reader.schema, iter(reader)
 
 
@@ -151,7 +144,7 @@ def _read_text(path: Path, _schema: pa.Schema | None, _column: str | None) -> tu
 
 def _lines(path: Path) -> Iterator[str]:
     """Lines that are not blank; memory holds one."""
-    with _open_bytes(path) as file:
+    with pa.input_stream(str(path), compression="detect") as file:
         rest = b""
         while block := file.read(1 << 20):
             *whole, rest = (rest + block).split(b"\n")

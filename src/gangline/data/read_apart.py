@@ -5,6 +5,7 @@ itself, is an error that names the file; its caller lives on.
 """
 
 import resource
+import signal
 from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -67,6 +68,7 @@ def _answer(
     """Send (piece, None) for each that `read` yields, and at last (None, None) or (None, error)."""
     resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller kills this process
     error: GanglineError | None = None
     try:
         for piece in read(path, place):

@@ -2,45 +2,28 @@
 
 from collections.abc import Callable, Iterator
 from hashlib import sha256
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from gangline.errors import IntegrityError, StorageError
+from gangline.errors import IntegrityError
 from gangline.spec.dataset import DatasetShard
+from gangline.storage.objects.blobs import object_blocks
 from gangline.storage.objects.protocol import ObjectStore
 
-BLOCK_BYTES = 8 << 20
+if TYPE_CHECKING:
+    from gangline.data.sources import Source
+
+SourceOf = Callable[[str], "Source"]
+"""Opens a source of the site by its name."""
 
 
-class BlockSource(Protocol):
-    """Source of a site: `data.sources.Source`."""
-
-    def blocks(self, path: str) -> Iterator[bytes]:
-        """All bytes of a file, in pieces."""
-        ...
-
-
-def shard_blocks(store: ObjectStore, shard: DatasetShard, source_of: Callable[[str], BlockSource]) -> Iterator[bytes]:
-    """All bytes of a shard, not verified.
-
-    Args:
-        source_of: Opens a source of the site by its name.
-
-    Raises:
-        StorageError: The shard is missing, or store or source failed.
-    """
+def shard_blocks(store: ObjectStore, shard: DatasetShard, source_of: SourceOf) -> Iterator[bytes]:
+    """All bytes of a shard, not verified; raises StorageError if it is missing, or store or source failed."""
     if shard.source is not None:
-        yield from source_of(shard.source).blocks(shard.source_path)
-        return
-    for start in range(0, shard.size_bytes, BLOCK_BYTES):
-        blob = store.get(shard.key, start, min(BLOCK_BYTES, shard.size_bytes - start))
-        if blob is None:
-            raise StorageError(
-                f"{store.url}: shard {shard.path} is missing: wanted {shard.key}; add the data set again"
-            )
-        yield blob.data
+        return source_of(shard.source).blocks(shard.source_path)
+    return object_blocks(store, shard.key, shard.size_bytes, name=f"shard {shard.path}")
 
 
-def verify_shard(store: ObjectStore, shard: DatasetShard, source_of: Callable[[str], BlockSource]) -> None:
+def verify_shard(store: ObjectStore, shard: DatasetShard, source_of: SourceOf) -> None:
     """Raises IntegrityError unless a shard has its size and digest; the message names shard and both digests."""
     found, size = sha256(), 0
     for block in shard_blocks(store, shard, source_of):

@@ -11,7 +11,7 @@ import pytest
 from tests.infer.model_folder import code, write_model
 from tests.registry.passed_run import git
 
-from gangline.data.arrow_shards import ArrowRows
+from gangline.data.arrow_rows import ArrowRows
 from gangline.data.versions import dataset_use, resolve_dataset, write_dataset
 from gangline.errors import ConfigError, IntegrityError, StorageError, TrainingError
 from gangline.line.run.score import SCORES, ScorePlace, Scoring, score

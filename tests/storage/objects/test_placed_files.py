@@ -5,7 +5,7 @@ import pytest
 from gangline.errors import IntegrityError, StorageError
 from gangline.spec.data_source import DataFile
 from gangline.storage.folder.store import FolderStore
-from gangline.storage.objects import placed_files
+from gangline.storage.objects import blobs
 from gangline.storage.objects.blobs import put_blob
 from gangline.storage.objects.placed_files import place_files
 
@@ -29,7 +29,7 @@ def file_of(store, path, data):
 
 
 def test_files_are_at_their_paths_in_pieces_of_any_size(store, code, monkeypatch):
-    monkeypatch.setattr(placed_files, "BLOCK_BYTES", 7)
+    monkeypatch.setattr(blobs, "BLOCK_BYTES", 7)
     contents = {"data/deep/a.bin": bytes(range(256)), "data/empty": b"", "b": b"x" * 7}
     place_files(store, [file_of(store, path, data) for path, data in contents.items()], code)
     assert {path: (code / path).read_bytes() for path in contents} == contents
@@ -42,7 +42,7 @@ def test_a_file_of_another_digest_does_not_appear(store, code):
     with pytest.raises(IntegrityError, match="data/a should be blobs/sha256/"):
         place_files(store, [file], code)
     store.delete(file.key)
-    with pytest.raises(StorageError, match=r"data/a .* does not exist"):
+    with pytest.raises(StorageError, match=r"data file data/a at .* found none"):
         place_files(store, [file], code)
     assert [each.name for each in code.rglob("*") if each.is_file()] == ["train.py"]
 

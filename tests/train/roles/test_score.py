@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gangline.data.arrow_shards import ArrowRows, check_shard
+from gangline.data.arrow_rows import ArrowRows
+from gangline.data.arrow_shards import check_shard
 from gangline.data.output_shards import ROW
 from gangline.errors import ConfigError, TrainingError
 from gangline.train.model.published import PublishedModel, TensorSpec

@@ -52,7 +52,7 @@ def test_changed_file_is_refused_and_does_not_appear(tmp_path, store):
 
 def test_missing_file_is_the_store_s_fault(tmp_path, store):
     file = DataFile(path="a.py", key=f"blobs/sha256/{'0' * 64}", size_bytes=4)
-    with pytest.raises(StorageError, match=r"data file a.py .* does not exist"):
+    with pytest.raises(StorageError, match=r"data file a.py at .* found none"):
         fetch_data_files(planned(file), tmp_path / "data", store)
 
 

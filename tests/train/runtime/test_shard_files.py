@@ -12,8 +12,8 @@ from gangline.spec.config.source_table import SourceTable
 from gangline.spec.dataset import DatasetShard
 from gangline.spec.gang.shard_access import ShardAccess
 from gangline.storage.folder.store import FolderStore
+from gangline.storage.objects import blobs
 from gangline.storage.objects.blobs import put_blob
-from gangline.train.runtime import shard_files as module
 from gangline.train.runtime.shard_files import shard_files
 
 DATA = bytes(range(256)) * 30
@@ -35,7 +35,7 @@ class Context(SimpleNamespace):
 
 
 def test_a_shard_of_the_store_is_fetched_into_the_gangs_folder_with_an_event(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(blobs, "BLOCK_BYTES", 1000)
     context = Context(tmp_path)
     put_blob(context.store, DATA)
     files = shard_files(context)
@@ -49,7 +49,7 @@ def test_a_shard_of_the_store_is_fetched_into_the_gangs_folder_with_an_event(tmp
 
 def test_a_shard_that_the_store_lacks_or_has_wrong_is_named(tmp_path):
     context = Context(tmp_path)
-    with pytest.raises(StorageError, match=r"0\.arrow .* does not exist"):
+    with pytest.raises(StorageError, match=r"wanted shard 0\.arrow at .* found none"):
         shard_files(context).file(SHARD)
     context.store.put(SHARD.key, DATA[::-1])
     with pytest.raises(IntegrityError, match=SHARD.sha256):

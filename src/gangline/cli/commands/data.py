@@ -21,8 +21,7 @@ from gangline.cli.data_workspace import (
     write_signed,
 )
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
-from gangline.cli.output import columns, print_json
-from gangline.cli.terminal import say
+from gangline.cli.output import answer, columns
 from gangline.cli.view.data_view import DataProgress, difference_rows, summary_line, version_rows
 from gangline.cli.workspace import open_workspace
 from gangline.data.versions import VERSION, aliases_of, list_datasets, parse_reference, remove_dataset, set_alias
@@ -166,12 +165,8 @@ def list_command(
     names = dict.fromkeys(each.name for each in entries)
     aliases = {each: aliases_of(workspace.store, each, trusted) for each in names}
     rows = [version_rows(workspace.store, each, aliases[each.name], trusted) for each in entries]
-    if json:
-        print_json(rows)
-    elif rows:
-        say(columns([("VERSION", "ALIASES", "SAMPLES", "SHARDS", "SIZE", "WRITTEN", ""), *(row.cells for row in rows)]))
-    else:
-        say("no data sets yet; gangline data pack FILES --name NAME makes one")
+    table = columns([("VERSION", "ALIASES", "SAMPLES", "SHARDS", "SIZE", "WRITTEN", ""), *(row.cells for row in rows)])
+    answer(rows, table if rows else "no data sets yet; gangline data pack FILES --name NAME makes one", json=json)
 
 
 @app.command()
@@ -191,19 +186,15 @@ def show(
     found = resolved(workspace, reference)
     if other is not None:
         rows = difference_rows(found, resolved(workspace, other))
-        if json:
-            print_json([dict(zip(("name", "first", "second"), row, strict=True)) for row in rows])
-        else:
-            say(columns(rows) if rows else "no difference: one version")
+        plain = [dict(zip(("name", "first", "second"), row, strict=True)) for row in rows]
+        answer(plain, columns(rows) if rows else "no difference: one version", json=json)
         return
-    users = dataset_uses(workspace.store, f"{found.name}@{found.version}")
-    if json:
-        print_json({"version": found.version, "digest": found.digest, "document": found, "used_by": users})
-        return
-    say(summary_line(found))
+    _, users = dataset_uses(workspace.store, found.name, found.version)
     rows = [("column", name, kind) for name, kind in found.schema]
-    say(columns([*rows, *(("option", name, clean(str(value), 80)) for name, value in sorted(found.options.items()))]))
-    say(f"used by {', '.join(users) if users else 'no run'}")
+    rows += [("option", name, clean(str(value), 80)) for name, value in sorted(found.options.items())]
+    used = f"used by {', '.join(users) if users else 'no run'}"
+    document = {"version": found.version, "digest": found.digest, "document": found, "used_by": users}
+    answer(document, "\n".join((summary_line(found), columns(rows), used)), json=json)
 
 
 @app.command()
@@ -237,10 +228,9 @@ def verify(
                 except (IntegrityError, StorageError) as error:
                     bad.append(str(error))
                 progress.added(number, total)
-    if json:
-        print_json({"shards": total, "damaged": bad})
-    elif not bad:
-        say(f"{counted(total, 'shard')} verified, each with its digest")
+    if json or not bad:
+        found = {"shards": total, "damaged": bad}
+        answer(found, f"{counted(total, 'shard')} verified, each with its digest", json=json)
     if bad:
         raise IntegrityError("\n".join([*bad[:20], f"{len(bad)} of {total} shards are damaged or missing"]))
 
@@ -262,10 +252,8 @@ def warm(
             for cache in caches:
                 cache.close()
             progress.added(number, len(made.shards))
-    if json:
-        print_json({"version": f"{made.name}@{made.version}", "shards": len(made.shards)})
-    else:
-        say(f"{summary_line(made)} · in {workspace.site.cache.path}")
+    result = {"version": f"{made.name}@{made.version}", "shards": len(made.shards)}
+    answer(result, f"{summary_line(made)} · in {workspace.site.cache.path}", json=json)
 
 
 @app.command()
@@ -285,11 +273,9 @@ def alias(
     made = resolved(workspace, reference)
     key = signing_key(workspace.site, workspace.environ)
     moved = set_alias(workspace.store, made, name, key, trusted_keys_of(workspace), who=who())
-    if json:
-        print_json(moved)
-    else:
-        before = f", before {moved.previous}" if moved.previous else ""
-        say(f"{moved.name}@{moved.alias} is {moved.version}{before} · signed by {moved.key_id}")
+    before = f", before {moved.previous}" if moved.previous else ""
+    text = f"{moved.name}@{moved.alias} is {moved.version}{before} · signed by {moved.key_id}"
+    answer(moved, text, json=json)
 
 
 @app.command()
@@ -309,9 +295,6 @@ def remove(
     if not VERSION.fullmatch(version):
         raise UsageError(f"wanted NAME@VERSION with the eight digits of one, found {reference!r}; gangline data list")
     made = resolved(workspace, reference)
-    users = dataset_uses(workspace.store, f"{name}@{version}")
-    remove_dataset(workspace.store, name, version, trusted_keys_of(workspace), users=users)
-    if json:
-        print_json({"removed": f"{name}@{version}"})
-    else:
-        say(f"removed {summary_line(made)}; its shards stay as blobs")
+    made_by, users = dataset_uses(workspace.store, name, version)
+    remove_dataset(workspace.store, name, version, trusted_keys_of(workspace), users=[*made_by, *users])
+    answer({"removed": f"{name}@{version}"}, f"removed {summary_line(made)}; its shards stay as blobs", json=json)

@@ -4,27 +4,25 @@ The same rules hold as for models: own commits of branches that publish, clean t
 is the version's origin, and the version is an artifact of the run.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
 from gangline.data.added import AddedFile, add_files
 from gangline.data.journal import PackJournal
 from gangline.data.versions import LATEST, set_alias, write_dataset
-from gangline.errors import ConfigError, StorageError, storage_errors
+from gangline.errors import ConfigError, storage_errors
 from gangline.line.record.context import RunContext, StageResult, unchanged
 from gangline.registry.publish_rules import check_rules
 from gangline.registry.run_artifacts import output_key, read_output_list
 from gangline.signing.keys import signing_key
 from gangline.spec.dataset import DatasetOrigin
-from gangline.spec.program_files import OUTPUTS_KIND, OutputFile
+from gangline.spec.program_files import OUTPUTS_KIND
 from gangline.spec.record import Artifact, Record
-from gangline.storage.objects.protocol import ObjectStore
+from gangline.storage.objects.blobs import object_blocks
 from gangline.units import counted, format_bytes
 
 ENDINGS = (".arrow", ".parquet")
 """Outputs that become shards; others are left out."""
-_BLOCK_BYTES = 8 << 20
 
 
 def publish_dataset(ctx: RunContext, name: str) -> StageResult:
@@ -80,15 +78,9 @@ def _outputs(ctx: RunContext, name: str) -> list[AddedFile]:
     return [
         AddedFile(
             path=file.path, size_bytes=file.size_bytes, sha256=file.sha256,
-            blocks=partial(_blocks, ctx.store, output_key(list_key, file.sha256), file),
+            blocks=partial(
+                object_blocks, ctx.store, output_key(list_key, file.sha256), file.size_bytes, name=f"output {file.path}"
+            ),
         )
         for file in found
     ]  # fmt: skip
-
-
-def _blocks(store: ObjectStore, key: str, file: OutputFile) -> Iterator[bytes]:
-    for start in range(0, file.size_bytes, _BLOCK_BYTES):
-        blob = store.get(key, start, min(_BLOCK_BYTES, file.size_bytes - start))
-        if blob is None:
-            raise StorageError(f"{store.url}: wanted {key}, output {file.path}, found none; was the run deleted?")
-        yield blob.data

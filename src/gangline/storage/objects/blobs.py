@@ -1,11 +1,14 @@
 """Content-addressed objects, `blobs/sha256/<hex>`: immutable, shared between runs, verified at each read."""
 
 import hashlib
+from collections.abc import Iterator
 
 from gangline.errors import IntegrityError, StorageError
 from gangline.storage.objects.protocol import ObjectStore
 
 PREFIX = "blobs/sha256/"
+BLOCK_BYTES = 16 << 20
+"""Size of one request of `object_blocks`."""
 
 
 def blob_key(data: bytes) -> str:
@@ -20,6 +23,22 @@ def put_blob(store: ObjectStore, data: bytes) -> str:
     if found is None or found.size_bytes != len(data):
         store.put(key, data)
     return key
+
+
+def object_blocks(store: ObjectStore, key: str, size_bytes: int, *, name: str) -> Iterator[bytes]:
+    """Bytes of an object of that size, block by block, not verified.
+
+    Args:
+        name: What messages call it.
+
+    Raises:
+        StorageError: The object is missing, or the store failed.
+    """
+    for start in range(0, max(size_bytes, 1), BLOCK_BYTES):
+        blob = store.get(key, start, BLOCK_BYTES) if size_bytes else store.get(key)
+        if blob is None:
+            raise StorageError(f"store {store.url}: wanted {name} at {key}, found none; was it deleted?")
+        yield blob.data
 
 
 def get_blob(store: ObjectStore, key: str) -> bytes:

@@ -5,14 +5,12 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from gangline.errors import IntegrityError, StorageError
+from gangline.errors import IntegrityError
 from gangline.spec.data_source import DataFile
-from gangline.storage.objects.blobs import PREFIX, get_blob
+from gangline.storage.objects.blobs import PREFIX, get_blob, object_blocks
 from gangline.storage.objects.code_layer import MAX_BYTES, MAX_FILES, LayerFile, pack, read
 from gangline.storage.objects.paths import check_new_path
 from gangline.storage.objects.protocol import ObjectStore
-
-BLOCK_BYTES = 16 * 2**20
 
 
 def place_files(store: ObjectStore, files: Iterable[DataFile], folder: Path) -> None:
@@ -58,12 +56,9 @@ def fetch_file(store: ObjectStore, file: DataFile, place: Path) -> None:
     digest = hashlib.sha256()
     try:
         with part.open("wb") as out:
-            for start in range(0, max(file.size_bytes, 1), BLOCK_BYTES):
-                blob = store.get(file.key, start, BLOCK_BYTES) if file.size_bytes else store.get(file.key)
-                if blob is None:
-                    raise StorageError(f"store {store.url}: data file {file.path} ({file.key}) does not exist")
-                digest.update(blob.data)
-                out.write(blob.data)
+            for block in object_blocks(store, file.key, file.size_bytes, name=f"data file {file.path}"):
+                digest.update(block)
+                out.write(block)
         if PREFIX + digest.hexdigest() != file.key:
             raise IntegrityError(
                 f"store {store.url}: {file.path} should be {file.key}, its bytes are {digest.hexdigest()}; "

@@ -83,7 +83,7 @@ def score_shard(model: PublishedModel, shard: Path, into: Path, *, batch: int, o
 
 def _answers(model: PublishedModel, shard: Path, batch: int, outputs: Sequence[str]) -> "Iterator[Arrays]":
     """Outputs of the model, batch by batch."""
-    from gangline.data.arrow_shards import ArrowRows
+    from gangline.data.arrow_rows import ArrowRows
 
     with ArrowRows(shard) as rows:
         for start in range(0, len(rows), batch):

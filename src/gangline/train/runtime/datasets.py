@@ -22,7 +22,7 @@ from gangline.spec.dataset import Dataset, DatasetShard, Split
 from gangline.train import heartbeat
 
 if TYPE_CHECKING:
-    from gangline.data.arrow_shards import ArrowRows
+    from gangline.data.arrow_rows import ArrowRows
     from gangline.data.order import DatasetOrder
 
 SHARD_SECONDS = 900.0
@@ -104,7 +104,7 @@ class OpenShards:
         rows = self._rows.get(shard.sha256)
         if rows is None:
             path = self.fetch(shard)
-            from gangline.data.arrow_shards import ArrowRows  # imports pyarrow, which ranks without data sets lack
+            from gangline.data.arrow_rows import ArrowRows  # imports pyarrow, which ranks without data sets lack
 
             rows = self._rows[shard.sha256] = ArrowRows(path, signed=True)
         else:
@@ -136,7 +136,7 @@ class DatasetRows:
         Raises:
             ValueError: Samples differ in their columns, or in the length of a list.
         """
-        from gangline.data.arrow_shards import stacked  # imports pyarrow, as above
+        from gangline.data.arrow_rows import stacked  # imports pyarrow, as above
 
         places = map(self.locate, indices)
         return stacked([self._shards.rows(piece.shard).locate(row) for piece, row in places])

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gangline.data.cache import ShardCache
+from gangline.data.shard_reads import shard_blocks
 from gangline.data.sources import Source, open_source
-from gangline.errors import ConfigError, StorageError
+from gangline.errors import ConfigError
 from gangline.spec.dataset import DatasetShard
 from gangline.spec.gang.shard_access import ShardAccess
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.train.account.event_log import EventLog
 
-BLOCK_BYTES = 16 << 20
 _FOLDER = "shards"
 """Folder of the gang's own cache, in its data folder."""
 
@@ -64,29 +64,19 @@ class _ShardReader:
         if self._process != os.getpid():
             self._process, self._sources = os.getpid(), {}
             self._store = self._context.open_store() if self._context.open_store else self._store
-        if shard.source is not None:
-            return self._source(shard, shard.source).blocks(shard.source_path)
         if self._store is None:
             raise ConfigError(f"shard {shard.path}: wanted a store, found none; data sets are read in a gang alone")
-        return _stored(self._store, shard)
+        return shard_blocks(self._store, shard, self._source)
 
-    def _source(self, shard: DatasetShard, name: str) -> Source:
+    def _source(self, name: str) -> Source:
         if name not in self._sources:
             table = self._context.shards.sources.get(name)
             if table is None:
                 raise ConfigError(
-                    f"shard {shard.path}: wanted source {name}, found none that this gang may read; in site.toml"
+                    f"data set: wanted source {name} of its shards, found none that this gang may read; in site.toml"
                     f" source.{name}.ranks = true lets own commits; or add the data set without --in-place"
                 )
             if table.credentials and self._context.secrets:
                 table = replace(table, credentials=f"secret:file:{self._context.secrets / table.credentials}")
             self._sources[name] = open_source(name, table, {})
         return self._sources[name]
-
-
-def _stored(store: ObjectStore, shard: DatasetShard) -> Iterator[bytes]:
-    for start in range(0, shard.size_bytes, BLOCK_BYTES):
-        blob = store.get(shard.key, start, BLOCK_BYTES)
-        if blob is None:
-            raise StorageError(f"store {store.url}: shard {shard.path} ({shard.key}) does not exist")
-        yield blob.data
