@@ -24,15 +24,6 @@ def call(tmp_path):
     call("down", "--forget")
 
 
-def test_compose_starts_nothing_and_says_how_to(call, tmp_path):
-    reported = call("up", "--compose", str(tmp_path / "compose.yaml"))
-    assert reported.returncode == 0, reported.stderr
-    assert "docker compose -f" in reported.stdout
-    assert f"export GANGLINE_SITE={call.repo / '.gangline' / 'up' / 'site.toml'}" in reported.stdout
-    assert (tmp_path / "compose.yaml").is_file()
-    assert call("down").stdout == "nothing of the local stack runs here\n"
-
-
 def test_json_is_one_document_with_every_server(call):
     reported = call("up", "--json")
     rows = {row["name"]: row for row in json.loads(reported.stdout)["servers"]}
@@ -47,8 +38,8 @@ def test_json_is_one_document_with_every_server(call):
 def test_git_sees_nothing_of_it(call):
     environ = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}
     subprocess.run(["git", "init", "-q", str(call.repo)], check=True, env=environ)
-    call("up", "--compose", str(call.repo / ".gangline-compose.yaml"))
+    call("up")
     seen = subprocess.run(
         ["git", "-C", str(call.repo), "status", "--short"], capture_output=True, text=True, check=True, env=environ
     )
-    assert seen.stdout == "?? .gangline-compose.yaml\n"
+    assert seen.stdout == ""

@@ -1,10 +1,10 @@
-"""A scan finds every series that a rule or board names, and no word that is none."""
+"""Every series that a rule or board names is found, and no word that is none."""
 
 import json
 
 import pytest
 
-from gangline.metrics.promql import check_expressions, expressions_in, labels_in, series_in
+from gangline.metrics.promql import check_expressions, expressions_in, is_ours, selectors_in
 
 
 @pytest.mark.parametrize(
@@ -16,16 +16,27 @@ from gangline.metrics.promql import check_expressions, expressions_in, labels_in
         ('max by (gangline_gang) (up{gangline_gang="gangline_not_a_series"})', set()),
         ("run:gangline_useful:ratio > 0.5 and on (run) gangline_run_info",
          {"run:gangline_useful:ratio", "gangline_run_info"}),
-        ("'gangline_quoted' == 1", set()),
+        ("'gangline_quoted'", set()),
+        ("sum(increase(gangline_run_info[$__range])) / topk($few, gangline_train_loss)",
+         {"gangline_run_info", "gangline_train_loss"}),
+        ('label_values(gangline_run_info{project="$project", branch=~"$branch"}, commit)', {"gangline_run_info"}),
+        ("query_result(max_over_time(gangline_train_loss[${__range_s}s]))", {"gangline_train_loss"}),
     ],
 )  # fmt: skip
 def test_names_are_found_where_series_stand(expression, found):
-    assert series_in(expression) == found
+    assert {name for name in selectors_in(expression) if is_ours(name)} == found
 
 
 def test_labels_are_found_with_their_series():
     expression = 'gangline_run_stage{stage="train", state=~"done|taken"} / up{job!="x{y=1}"}'
-    assert labels_in(expression) == {("gangline_run_stage", "stage"), ("gangline_run_stage", "state"), ("up", "job")}
+    assert selectors_in(expression) == {"gangline_run_stage": {"stage", "state"}, "up": {"job"}}
+
+
+def test_an_expression_that_is_no_promql_is_reported():
+    found = [("", "sum(gangline_train_loss"), ("", "http://127.0.0.1:8321")]
+    (said,) = check_expressions(found)
+    assert said.startswith("no PromQL, ")
+    assert said.endswith("in sum(gangline_train_loss")
 
 
 def test_what_is_neither_declared_nor_recorded_is_said():

@@ -1,7 +1,4 @@
-"""Which series an expression names, and whether they are there: for rules and boards, without a Prometheus.
-
-A scan for words, no parser: what is wrong with an expression itself a real Prometheus says.
-"""
+"""Which series an expression names, and whether they are there: for rules and boards, without a Prometheus."""
 
 import json
 import re
@@ -9,15 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gangline.errors import ConfigError
+from gangline.errors import NotInstalledError
 from gangline.metrics.catalogue import CATALOGUE
 
-_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'')
-_NAME = re.compile(r"(?<![\w:$])[a-zA-Z_:][\w:]*")
-_SELECTOR = re.compile(r"(?<![\w:$])([a-zA-Z_:][\w:]*)\s*\{([^{}]*)\}")
-_LABEL = re.compile(r"([a-zA-Z_]\w*)\s*(?:=~|!~|!=|=)")
-_GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^()]*\)")
-_MATCHERS = re.compile(r"\{[^{}]*\}")
+_VARIABLE = re.compile(r"\$(?:\{[^}]*\}|\w+)")
+_QUERY = re.compile(r"^(?:label_values\((.+),[^,]+\)|query_result\((.+)\))$", re.DOTALL)
+"""What only Grafana reads: its variables, and the functions around the expression of a variable."""
 _TARGET_LABELS = {"le", "job", "instance", "gang", "namespace", "pod", "node"}
 _TARGET_LABELS |= {"gangline_gang", "gangline_run", "gangline_project"}
 """What a scrape adds to every series, and a histogram to its buckets."""
@@ -30,7 +24,7 @@ def expressions_in(path: Path) -> Iterator[tuple[str, str]]:
     Raises:
         OSError: The file does not exist.
         ValueError: It is neither JSON nor YAML.
-        ImportError: A rule file, where no reader of YAML is installed.
+        NotInstalledError: A rule file, where no reader of YAML is installed.
     """
     if path.is_dir():
         for each in sorted([*path.rglob("rules/*.yml"), *path.rglob("alerts/*.yml"), *path.rglob("*.json")]):
@@ -49,25 +43,52 @@ def check_expressions(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     recorded = {name for name, _ in known if name}
     problems: dict[str, None] = {}
     for _, expression in known:
-        for name in series_in(expression) - declared.keys() - recorded:
-            problems[f"{name}: no series of the catalogue and no recorded one, in {_short(expression)}"] = None
-        for name, label in labels_in(expression):
-            if name in declared and label not in declared[name]:
+        try:
+            selected = selectors_in(expression)
+        except ValueError as error:
+            if "gangline_" in expression:  # else it is no query of ours: the constant of a variable
+                problems[f"no PromQL, {error}, in {_short(expression)}"] = None
+            continue
+        for name, labels in selected.items():
+            if is_ours(name) and name not in declared and name not in recorded:
+                problems[f"{name}: no series of the catalogue and no recorded one, in {_short(expression)}"] = None
+            for label in sorted(labels - declared.get(name, labels)):
                 problems[f"{name}: has no label {label}, in {_short(expression)}"] = None
     return tuple(problems)
 
 
-def series_in(expression: str) -> set[str]:
-    """Names of gangline's own series."""
-    bare = _GROUPING.sub("", _MATCHERS.sub("", _TEXT.sub('""', expression)))
-    words = {match[0] for match in _NAME.finditer(bare)}
-    return {word for word in words if word.startswith("gangline_") or ":gangline_" in word}
+def is_ours(series: str) -> bool:
+    """Whether gangline would export or record a series of this name."""
+    return series.startswith("gangline_") or ":gangline_" in series
 
 
-def labels_in(expression: str) -> set[tuple[str, str]]:
-    """(series, label) of every selector."""
-    bare = _TEXT.sub('""', expression)
-    return {(match[1], label) for match in _SELECTOR.finditer(bare) for label in _LABEL.findall(match[2])}
+def selectors_in(expression: str) -> dict[str, set[str]]:
+    """Series that an expression or a query of Grafana names, each with the labels that it is selected by.
+
+    Raises:
+        NotInstalledError: There is no parser.
+        ValueError: It is no PromQL.
+    """
+    try:
+        import promql_parser
+    except ImportError as error:
+        raise NotInstalledError("wanted promql-parser, found none; pip install 'gangline[boards]'") from error
+    query = _QUERY.match(expression.strip())
+    text = next(filter(None, query.groups())) if query else expression
+    nodes: list[Any] = [promql_parser.parse(_VARIABLE.sub("5m", text))]
+    found: dict[str, set[str]] = {}
+    for node in nodes:  # which grows
+        match node:
+            case promql_parser.VectorSelector():
+                found.setdefault(node.name or "", set()).update(each.name for each in node.matchers.matchers)
+            case promql_parser.MatrixSelector():
+                nodes.append(node.vector_selector)
+            case list():
+                nodes += node
+            case _:
+                parts = (getattr(node, name, None) for name in ("expr", "lhs", "rhs", "args", "param"))
+                nodes += [part for part in parts if part is not None]
+    return found
 
 
 def _walk(node: Any) -> Iterator[tuple[str, str]]:
@@ -86,7 +107,7 @@ def _yaml(text: str) -> Any:
     try:
         import yaml
     except ImportError as error:
-        raise ConfigError("rules are YAML, and nothing here reads it; pip install 'gangline[kubernetes]'") from error
+        raise NotInstalledError("rules are YAML, and nothing here reads it; pip install 'gangline[boards]'") from error
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -2,7 +2,6 @@
 
     lifecycle.bring_up(home, environ=...) -> list[ServerStatus]   starts what is not running; twice is harmless
     lifecycle.take_down(home) -> list[ServerStatus]               stops exactly what it started
-    compose.render_compose(home, ports) -> str                    the same servers for a container engine
 
 Everything is below `.gangline/up` of the repository: ports, credentials (mode 0600), data, logs, and the site.toml that
 names them all.

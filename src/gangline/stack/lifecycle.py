@@ -51,7 +51,7 @@ def bring_up(
     home.make()
     with home.held():
         state, kind = home.read(), choose_s3(s3, home.read().s3, environ=environ)
-        servers = prepare(home, state, kind, environ=environ, drive=drive)
+        servers = _prepare(home, state, kind, environ=environ, drive=drive)
         rows: list[ServerStatus] = []
         for member in servers:
             rows.append(_settle(home, state, member, environ))
@@ -59,7 +59,7 @@ def bring_up(
     return rows
 
 
-def prepare(
+def _prepare(
     home: StackHome, state: StackState, s3: S3, *, environ: Mapping[str, str], drive: bool
 ) -> list[StackServer]:
     """Ports, folders and the files that servers read; nothing is started. The caller holds the stack."""

@@ -114,13 +114,6 @@ def choose_s3(wanted: S3 | None, remembered: str, *, environ: Mapping[str, str])
     return next(iter((*known, *installed, *kinds)))
 
 
-def s3_root(home: StackHome) -> tuple[str, str, Path]:
-    """Name and secret of the root key, both random, and the file that holds them as `NAME:SECRET`."""
-    path = home.secret("s3-root", f"{token_hex(10)}:{token_hex(16)}")
-    name, _, secret = path.read_text("utf-8").partition(":")
-    return name, secret, path
-
-
 def find_program(name: str, *, environ: Mapping[str, str]) -> str | None:
     """Path of a program on the PATH, else in the folder where `make tools` builds servers."""
     cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -130,7 +123,8 @@ def find_program(name: str, *, environ: Mapping[str, str]) -> str | None:
 
 def _store(home: StackHome, port: int, kind: S3, program: str | None) -> StackServer:
     address, data = f"{LOOPBACK}:{port}", home.data(kind)
-    name, secret, credentials = s3_root(home)
+    credentials = home.secret("s3-root", f"{token_hex(10)}:{token_hex(16)}")
+    name, _, secret = credentials.read_text("utf-8").partition(":")
     is_minio = kind == "minio"
     return StackServer(
         name="s3",
@@ -140,20 +134,17 @@ def _store(home: StackHome, port: int, kind: S3, program: str | None) -> StackSe
         url=f"http://{address}",
         ready=f"http://{address}/minio/health/live" if is_minio else f"http://{address}/",
         answers=(200,) if is_minio else (200, 403),
-        arguments=minio_arguments(address, str(data)) if is_minio else versitygw_arguments(address, str(data)),
+        arguments=_minio_arguments(address, str(data))
+        if is_minio
+        else ("--quiet", "--keep-alive", "--port", address, "posix", str(data)),
         environ=_minio_root(name, secret) if is_minio else {"ROOT_ACCESS_KEY": name, "ROOT_SECRET_KEY": secret},
         note=f"key in {credentials}" + (f"; {_MINIO_IS_AFFECTED}" if is_minio else ""),
     )
 
 
-def minio_arguments(address: str, data: str) -> tuple[str, ...]:
+def _minio_arguments(address: str, data: str) -> tuple[str, ...]:
     """Words after `minio`; its console listens on a free port of loopback, and is off."""
     return ("server", "--quiet", "--address", address, "--console-address", f"{LOOPBACK}:0", data)
-
-
-def versitygw_arguments(address: str, data: str) -> tuple[str, ...]:
-    """Words after `versitygw`: a folder of its own, metadata in extended attributes."""
-    return ("--quiet", "--keep-alive", "--port", address, "posix", data)
 
 
 def _minio_root(name: str, secret: str) -> dict[str, str]:
@@ -188,7 +179,7 @@ def _grafana(home: StackHome, ports: Mapping[str, int], program: str | None) -> 
         name="grafana",
         kind="grafana",
         program=program,
-        install="install grafana 11.6 or newer (grafana.com/oss), or use --compose FILE with a container engine",
+        install="install grafana 11.6 or newer (grafana.com/oss); docs/guides/compose.yaml starts one in a container",
         url=f"http://{address}",
         ready=f"http://{address}/api/health",
         arguments=("server", *(("--homepath", homes[0]) if homes else ())),
@@ -201,19 +192,13 @@ def _grafana(home: StackHome, ports: Mapping[str, int], program: str | None) -> 
             "GF_SECURITY_ADMIN_PASSWORD__FILE": str(password),
             "PROMETHEUS_URL": f"http://{LOOPBACK}:{ports['prometheus']}",
             "GANGLINE_BOARDS": str(home.boards),
-            **GRAFANA_QUIET,
+            "GF_ANALYTICS_REPORTING_ENABLED": "false",  # it sends no usage data
+            "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
+            "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
+            "GF_NEWS_NEWS_FEED_ENABLED": "false",
         },
         note=f"admin, password in {password}",
     )
-
-
-GRAFANA_QUIET = {
-    "GF_ANALYTICS_REPORTING_ENABLED": "false",
-    "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
-    "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
-    "GF_NEWS_NEWS_FEED_ENABLED": "false",
-}
-"""It sends no usage data."""
 
 
 def _service(home: StackHome, ports: Mapping[str, int]) -> StackServer:

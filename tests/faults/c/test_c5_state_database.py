@@ -68,8 +68,12 @@ def cut(path):
 
 
 def overwrite_pages(path):
+    """An index of runs, which no start reads."""
+    with sqlite3.connect(path) as database:
+        (page,) = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'runs_words'").fetchone()
+    database.close()
     data = bytearray(path.read_bytes())
-    data[8192:16384] = b"\xa5" * 8192
+    data[(page - 1) * 4096 : page * 4096] = b"\xa5" * 4096
     path.write_bytes(data)
 
 

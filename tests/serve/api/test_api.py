@@ -262,7 +262,8 @@ def test_events_say_the_state_of_a_run_and_resume_after_what_was_seen(world):
     run = world.run("alpha")
     with world.client(("alpha", "reader")) as client:
         text = client.get(f"/api/v1/runs/{run}/events").text
-        assert text.startswith("retry: 3000\n\nevent: record\nid: 31\n")
+        assert text.startswith("retry: 3000\n\nevent: record\ndata: ")
+        assert text.count("\nid: 31\n") == 1
         assert text.count("event: ") == 2
         assert "event: end" in text
         resumed = client.get(f"/api/v1/runs/{run}/events", headers={"Last-Event-ID": "31"}).text

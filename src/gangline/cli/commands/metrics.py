@@ -49,8 +49,6 @@ def check(
 def _expressions(path: Path) -> list[tuple[str, str]]:
     try:
         return list(expressions_in(path))
-    except ImportError as error:
-        raise ConfigError("rule files are YAML; pip install 'gangline[kubernetes]' brings its reader") from error
     except OSError as error:
         raise UsageError(f"wanted rules or boards at {path}, found: {error.strerror}") from error
     except ValueError as error:

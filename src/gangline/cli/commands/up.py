@@ -1,8 +1,6 @@
 """`gangline up`: the servers around the line, on this machine: S3, Prometheus, Grafana, the service."""
 
 import os
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -32,12 +30,6 @@ def command(
     drive: Annotated[
         bool, typer.Option("--drive", help="Let the service run new commits of this repository by itself.")
     ] = False,
-    compose: Annotated[
-        Path | None,
-        typer.Option(
-            "--compose", metavar="FILE", help="Start nothing; write FILE for a container engine, with Jenkins."
-        ),
-    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Start on loopback what is installed and not running yet; exit 10 where a server did not come up."""
@@ -46,9 +38,6 @@ def command(
     from gangline.stack.lifecycle import bring_up
 
     home, environ = StackHome.of(find_repo(repo.resolve()) or repo.resolve()), os.environ
-    if compose is not None:
-        _write_compose(home, compose, environ, json=json)
-        return
     try:
         rows = bring_up(home, environ=environ, s3=s3, drive=drive, say=(lambda _row: None) if json else _say)
     except KeyboardInterrupt:
@@ -77,13 +66,3 @@ def _next_steps(home: "StackHome", rows: "list[ServerStatus]") -> str:
     if boards:
         steps.append(f"{boards:<40}  # the boards")
     return "\n".join([*steps, "gangline down                             # stops these, and keeps their data"])
-
-
-def _write_compose(home: "StackHome", file: Path, environ: Mapping[str, str], *, json: bool) -> None:
-    from gangline.stack.compose import write_compose
-
-    write_compose(home, file, environ=environ)
-    if json:
-        print_json({"site": str(home.site), "compose": str(file)})
-    else:
-        say(f"{file} written; docker compose -f {file} up -d\nexport GANGLINE_SITE={home.site}")

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Header
+from fastapi.sse import format_sse_event
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
@@ -47,11 +48,11 @@ async def follow_run(
     return StreamingResponse(_stream(service, caller.name, record, seen), media_type=MEDIA_TYPE, headers=headers)
 
 
-async def _stream(service: Service, caller: str, record: Record, seen: int) -> AsyncIterator[str]:
+async def _stream(service: Service, caller: str, record: Record, seen: int) -> AsyncIterator[bytes]:
     run = record.run.id
     subscriber = Subscriber(asyncio.get_running_loop())
     try:
-        yield f"retry: {RETRY_MILLISECONDS}\n\n"
+        yield format_sse_event(retry=RETRY_MILLISECONDS)
         if record.seq > seen:
             yield _as_event(record_event(record))
         if is_reported(record):
@@ -59,13 +60,13 @@ async def _stream(service: Service, caller: str, record: Record, seen: int) -> A
             return
         service.watchers.subscribe(record, subscriber)
         while (event := await subscriber.next(HEARTBEAT_SECONDS)) is None or event.kind != "end":
-            yield ": here\n\n" if event is None else _as_event(event)
+            yield format_sse_event(comment="here") if event is None else _as_event(event)
         yield _as_event(event)
     finally:
         service.watchers.unsubscribe(run, subscriber)
         service.slots.give_back(caller)
 
 
-def _as_event(event: RunEvent) -> str:
-    name = f"id: {event.seq}\n" if event.seq is not None else ""
-    return f"event: {event.kind}\n{name}data: {event.data}\n\n"
+def _as_event(event: RunEvent) -> bytes:
+    number = None if event.seq is None else str(event.seq)
+    return format_sse_event(event=event.kind, id=number, data_str=event.data)
