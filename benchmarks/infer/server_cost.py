@@ -8,6 +8,7 @@ an interpreter with litserve and torch, its throughput is compared in turns.
 import http.client
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 
@@ -103,7 +104,9 @@ def server(root: Path, *, bare: bool, batch: int, queue: int, rival: bool = Fals
         python, argv = str(LITSERVE), [root / "rival.py", model, layer, port]
     environ = {**os.environ, "PYTHONPATH": str(root / "packages"), "OMP_NUM_THREADS": "1"}
     with (root / "log").open("ab") as log:
-        process = subprocess.Popen([python, *map(str, argv)], env=environ, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [python, *map(str, argv)], env=environ, stdout=log, stderr=log, start_new_session=True
+        )
     try:
         until = time.monotonic() + 120
         while ask(port)[0] != 200:
@@ -114,6 +117,8 @@ def server(root: Path, *, bare: bool, batch: int, queue: int, rival: bool = Fals
     finally:
         process.terminate()
         process.wait(60)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # workers of a rival outlive it
 
 
 def ask(port: int, connection: http.client.HTTPConnection | None = None) -> tuple[int, float]:
