@@ -56,6 +56,7 @@ def call(*arguments):
     return result.exit_code, result.output
 
 
+@pytest.mark.long
 def test_outputs_are_a_signed_version_and_a_second_call_makes_the_same(published):
     code, text = call("bytegpt/1", "dataset:bytes", "--to", "scored", "--json")
     assert code == 0, text

@@ -37,7 +37,7 @@ CommitOption = Annotated[str | None, typer.Option("--commit", help="Commit, bran
 AgainOption = Annotated[bool, typer.Option("--again", help="Start another attempt, even where one has ended.")]
 TargetOption = Annotated[
     str | None,
-    typer.Option("--target", help="Where ranks run: local, slurm or kubernetes.", show_default="the site's"),
+    typer.Option("--target", help="Place of the ranks: local, slurm or kubernetes.", show_default="the site's"),
 ]
 StrategyOption = Annotated[
     str | None, typer.Option("--strategy", help="Use this strategy in place of the line's train.strategy.")

@@ -5,7 +5,7 @@
     limits        refusals before a body is read: size, time, number, token
     served_model  kserve's `Model` on top of that queue
     server        start, ready, swap and drain; `python -m gangline.infer`
-    smoke         starts a candidate and its base, and measures them in turns: `caller` sends, `turns` is arithmetic
+    smoke         measures a candidate and its base from outside: `caller` sends, `turns` is arithmetic
 
 The process has no credentials: its parent verified the folder, and tells it on stdin about another one.
 """

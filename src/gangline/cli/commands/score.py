@@ -46,7 +46,10 @@ def command(
     ranks: Annotated[int, typer.Option("--ranks", min=1, help="Ranks of the gang; each scores whole shards.")] = 1,
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Servers or pods that share the ranks evenly.")] = 1,
     device: Annotated[
-        str | None, typer.Option("--device", help="cpu or cuda.", show_default="that of the version's training")
+        str | None,
+        typer.Option(
+            "--device", help="Device of the ranks: cpu or cuda.", show_default="that of the version's training"
+        ),
     ] = None,
     rows: Annotated[
         int | None, typer.Option("--rows", min=1, help="Rows of one forward pass.", show_default="infer.batch, or 32")

@@ -36,6 +36,38 @@ class ProcessRunner:
         self._sandbox_of = sandbox_of
 
     def run(self, job: ModuleJob) -> ModuleResult:
+        with self._laid_out(job) as (folder, command, _):
+            return _run(command, job.seconds, folder)
+
+    @contextmanager
+    def start(self, job: ModuleJob) -> "Iterator[RunningModule]":
+        """A module that runs until the block ends, its stdin and stdout connected to this process.
+
+        Raises:
+            IntegrityError: Code of this trust does not run here, as there is no sandbox.
+            StorageError: It could not be started.
+        """
+        with self._laid_out(job) as (folder, command, sandbox), (folder / "stderr").open("wb") as stderr:
+            try:
+                process = subprocess.Popen(
+                    command.argv, env=dict(command.environ), cwd=command.cwd, stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE, stderr=stderr, start_new_session=True, text=True,
+                )  # fmt: skip
+            except OSError as error:
+                raise StorageError(f"cannot start {command.argv[0]!r}: {error.strerror}") from error
+            try:
+                yield RunningModule(process, folder / "work", folder / "stderr", sandbox)
+            finally:
+                process.kill()
+                process.wait()
+                for pipe in (process.stdin, process.stdout):
+                    with suppress(BrokenPipeError):
+                        assert pipe is not None
+                        pipe.close()
+
+    @contextmanager
+    def _laid_out(self, job: ModuleJob) -> "Iterator[tuple[Path, SandboxCommand, Sandbox]]":
+        """A folder with what the module sees in `work`, and its command; no process of it is left afterwards."""
         sandbox = self._sandbox_of(job.trust)
         sandbox.require()
         sandbox.require_python(job.python)
@@ -46,46 +78,9 @@ class ProcessRunner:
             shown = _lay_out(job, work, sandbox)
             give(work, sandbox.engine.uid)
             try:
-                return _run(_command(sandbox, job, work, shown), job.seconds, folder)
+                yield folder, _command(sandbox, job, work, shown), sandbox
             finally:
                 _end_all(work)
-
-    @contextmanager
-    def start(self, job: ModuleJob) -> "Iterator[RunningModule]":
-        """A module that runs until the block ends, its stdin and stdout connected to this process.
-
-        Raises:
-            IntegrityError: Code of this trust does not run here, as there is no sandbox.
-            StorageError: It could not be started.
-        """
-        sandbox = self._sandbox_of(job.trust)
-        sandbox.require()
-        sandbox.require_python(job.python)
-        with tempfile.TemporaryDirectory(prefix=f"gangline-{job.module.rpartition('.')[2]}-") as name:
-            folder = Path(name).resolve()
-            folder.chmod(0o711)
-            work = folder / "work"
-            shown = _lay_out(job, work, sandbox)
-            give(work, sandbox.engine.uid)
-            command = _command(sandbox, job, work, shown)
-            with (folder / "stderr").open("wb") as stderr:
-                try:
-                    process = subprocess.Popen(
-                        command.argv, env=dict(command.environ), cwd=command.cwd, stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE, stderr=stderr, start_new_session=True, text=True,
-                    )  # fmt: skip
-                except OSError as error:
-                    raise StorageError(f"cannot start {command.argv[0]!r}: {error.strerror}") from error
-                try:
-                    yield RunningModule(process, work, folder / "stderr", sandbox)
-                finally:
-                    process.kill()
-                    process.wait()
-                    for pipe in (process.stdin, process.stdout):
-                        with suppress(BrokenPipeError):
-                            assert pipe is not None
-                            pipe.close()
-                    _end_all(work)
 
 
 @dataclass(frozen=True, slots=True)

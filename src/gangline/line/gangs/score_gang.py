@@ -33,7 +33,7 @@ from gangline.spec.plan import CheckpointPolicy, Device, Plan, ProgramSpec
 from gangline.spec.record import Record, gang_prefix, run_prefix
 from gangline.storage.objects.blobs import PREFIX, put_blob
 from gangline.storage.objects.protocol import ObjectStore
-from gangline.storage.s3.run_credentials import SHARED_INPUTS
+from gangline.storage.s3.run_credentials import SHARED_INPUTS, revoke_credentials
 
 Notify = Callable[[str], object]
 """Called with the name of each output that a rank has made."""
@@ -81,17 +81,15 @@ def run_score_gang(job: ScoreJob, dataset: Dataset, place: GangPlace, notify: No
         GanglineError: Of the exit code of the gang; what it has made stays.
     """
     podset = _podset(job, _plan(job, dataset, place.store), place)
-    rights = Rights(
-        writes=job.prefix, checkpoint_owner=f"{podset.project}/{podset.run}", is_fork=False,
-        reads=(*SHARED_INPUTS, f"runs/{podset.project}/"),
-    )  # fmt: skip
+    owner = f"{podset.project}/{podset.run}"  # of a key that opens no checkpoint of the project
+    rights = Rights(writes=job.prefix, checkpoint_owner=owner, reads=SHARED_INPUTS, is_fork=False)
     launcher = launchers.open_launcher(
         place.repo, site=place.site, environ=place.environ, store=place.store, rights=rights, note=place.say
     )
     try:
         adopted = launcher.submit(podset).adopted
     except IntegrityError:  # it was asked for other shards, or has other ranks: what it made stays
-        _delete(launcher, podset.run)
+        _delete(launcher, podset, place.store)
         adopted = launcher.submit(podset).adopted
     end = _followed(launcher, podset, place, notify)
     if adopted and end.exit_code:  # it was started by a call that ended before it did
@@ -152,9 +150,9 @@ def _followed(launcher: Launcher, podset: PodSet, place: GangPlace, notify: Noti
         if not launcher_of(place.site.launch.target).is_here:
             raise CancelledError(f"gang {podset.name} runs on; the same command follows it") from None
         launcher.cancel(podset.name, reason="interrupted at the terminal", save=False)
-        _delete(launcher, podset.run)
+        _delete(launcher, podset, place.store)
         raise CancelledError("stopped; the same command goes on with what is missing") from None
-    _delete(launcher, podset.run)
+    _delete(launcher, podset, place.store)
     return end
 
 
@@ -177,6 +175,7 @@ def _renewed(launcher: Launcher, name: str) -> Iterator[None]:
         thread.join()
 
 
-def _delete(launcher: Launcher, run: str) -> None:
-    """Delete what is left of the gang, so that the same question may start another."""
-    launcher.sweep(now=datetime.now(UTC), life=lambda each: "ended" if each == run else "followed")
+def _delete(launcher: Launcher, podset: PodSet, store: ObjectStore) -> None:
+    """Delete what is left of the gang, its credential too, so that the same question may start another."""
+    launcher.sweep(now=datetime.now(UTC), life=lambda each: "ended" if each == podset.run else "followed")
+    revoke_credentials(store, run_prefix(podset.project, podset.commit, podset.run))
