@@ -30,6 +30,7 @@ ENVIRONMENT_READERS = {
     "train/account/event_log.py": "conceals the secrets that a rank was given",
     "kfp/run_stage.py": "entry point of a pipeline task",
     "infer/__main__.py": "entry point of a server",
+    "flare/coordinator.py": "entry point of the process next to a gang, and what NVFlare's server inherits",
     "git/command.py": "what git inherits",
     "launch/sandbox/environment.py": "what model code inherits",
     "launch/slurm/lives.py": "entry point of the script of a job",

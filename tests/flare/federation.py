@@ -19,7 +19,7 @@ from gangline.federated.mailbox import MailboxMembers
 from gangline.flare.coordinator import MODULE, Coordination, prepare
 from gangline.flare.join import close
 from gangline.flare.kit import CLIENT, open_kit
-from gangline.flare.member.member import Member
+from gangline.flare.member.federation_member import FederationMember
 from gangline.flare.member.settings import write_settings
 from gangline.storage.objects.code_layer import LayerFile, pack
 
@@ -120,15 +120,15 @@ class Federation:
             write_rows(data, seed=self.names.index(name))
         write_settings(self.kit(name), data=data, epsilon=epsilon)
         if signer is not None:
-            keys = self.folder / "config/gangline/keys"
-            keys.mkdir(parents=True, exist_ok=True)
+            keys = self.kit(name).own / "keys"
+            keys.mkdir(exist_ok=True)
             (keys / f"{signer.key_id}.pub").write_bytes(signer.public.pem)
             with self.kit(name).settings.open("a") as file:
                 file.write(f'approve = "signed"\nsigners = ["{signer.key_id}"]\n')
         close(self.kit(name))
 
     def member(self, name):
-        return Member(self.kit(name), self.environ)
+        return FederationMember(self.kit(name))
 
     def start(self, name, **environ):
         """Start the NVFlare client of a member."""

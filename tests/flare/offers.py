@@ -5,7 +5,7 @@ import json
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from gangline.flare.kit import CLIENT, open_kit
-from gangline.flare.member.member import Member
+from gangline.flare.member.federation_member import FederationMember
 from gangline.flare.member.settings import write_settings
 from gangline.flare.offer import make_offer
 from gangline.signing.keys import SigningKey, private_pem
@@ -58,4 +58,4 @@ def new_member(tmp_path, *, epsilon=0.0, name="aachen", more=""):
     write_settings(kit, data=data, epsilon=epsilon)
     with kit.settings.open("a") as file:
         file.write(more)
-    return kit, Member(kit, {"XDG_CONFIG_HOME": str(tmp_path / "config")})
+    return kit, FederationMember(kit)

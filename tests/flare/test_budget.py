@@ -7,14 +7,14 @@ import sys
 import pytest
 
 from gangline.errors import GateError, IntegrityError, StorageError
-from gangline.flare.member.budget import Ledger
+from gangline.flare.member.budget import PrivacyLedger
 
 RUN = {"epsilon": 4.0, "delta": 1e-5, "trainings": 3, "budget": 8.0}
 
 
 @pytest.fixture
 def ledger(tmp_path):
-    return Ledger(tmp_path / "ledger.jsonl")
+    return PrivacyLedger(tmp_path / "ledger.jsonl")
 
 
 def test_a_run_reserves_once_and_each_training_counts(ledger):
@@ -40,12 +40,12 @@ def test_a_crash_before_the_step_refunds_nothing(tmp_path):
     path = tmp_path / "ledger.jsonl"
     program = (
         "import os, sys, pathlib\n"
-        "from gangline.flare.member.budget import Ledger\n"
-        f"Ledger(pathlib.Path({str(path)!r})).begin_training('a', epsilon=4.0, delta=1e-5, trainings=3, budget=8.0)\n"
+        "from gangline.flare.member.budget import PrivacyLedger\n"
+        f"PrivacyLedger(pathlib.Path({str(path)!r})).begin_training('a', **{RUN})\n"
         "os.kill(os.getpid(), 9)\n"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -9
-    assert Ledger(path).spent() == 4.0
+    assert PrivacyLedger(path).spent() == 4.0
 
 
 def test_the_line_is_synced_before_the_training_begins(ledger, monkeypatch):
@@ -91,14 +91,14 @@ def test_a_full_disk_begins_nothing_and_leaves_no_half_line(ledger, monkeypatch)
 
 def test_a_file_that_may_not_grow_begins_nothing(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    Ledger(path).begin_training("a", **RUN)
+    PrivacyLedger(path).begin_training("a", **RUN)
     before = path.read_bytes()
     program = (
         "import pathlib, resource, signal\n"
-        "from gangline.flare.member.budget import Ledger\n"
+        "from gangline.flare.member.budget import PrivacyLedger\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 20},) * 2)\n"
-        f"Ledger(pathlib.Path({str(path)!r})).begin_training('b', epsilon=4.0, delta=1e-5, trainings=3, budget=8.0)\n"
+        f"PrivacyLedger(pathlib.Path({str(path)!r})).begin_training('b', **{RUN})\n"
     )
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
     assert "StorageError" in done.stderr

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -16,9 +18,7 @@ from tests.flare.offers import new_key, new_plan
 from gangline import procfs
 from gangline.errors import GateError
 from gangline.federated.protocol import RoundCall
-from gangline.flare.kit import ADMIN as ADMIN_KIT
 from gangline.flare.kit import SERVER, open_kit
-from gangline.flare.server import admin_session
 from gangline.flare.states import read_states
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -90,15 +90,6 @@ def raw_job(folder, path, *, members, code=False):
     return str(folder)
 
 
-def ended(session, job, *, seconds=90.0):
-    """Status of a job and what its sites said, once it has ended."""
-    deadline = time.monotonic() + seconds
-    while not (found := session.get_job_meta(job))["status"].startswith("FINISHED"):
-        assert time.monotonic() < deadline, found
-        time.sleep(0.5)
-    return found
-
-
 @pytest.mark.row("FL4")
 def test_a_member_that_joined_takes_no_other_class_code_command_or_log(federation, tmp_path):
     """`bremen` has not joined: it shows that each of these is open before, and that the test can see it."""
@@ -111,36 +102,39 @@ def test_a_member_that_joined_takes_no_other_class_code_command_or_log(federatio
     federation.join("aachen")
     for name in ("localhost", "aachen", "bremen"):
         federation.start(name)
-    admin = open_kit(federation.kits / ADMIN, ADMIN_KIT)
     trainer = "nvflare.app_common.np.np_trainer.NPTrainer"
-    with admin_session(admin, federation.processes["localhost"]) as session:
-        deadline = time.monotonic() + 60
-        while len(session.get_system_info().client_info) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
-        commands = {name: session.cat_target(name, file="startup/fed_client.json") for name in ("aachen", "bremen")}
-        code = {
-            name: ended(
-                session, session.submit_job(raw_job(tmp_path / f"c-{name}", trainer, members=[name], code=True))
-            )
-            for name in ("aachen", "bremen")
-        }
-        other = {
-            name: ended(session, session.submit_job(raw_job(tmp_path / f"o-{name}", each, members=[name])))
-            for name, each in (("aachen", trainer), ("bremen", "nvflare.no.such.Executor"))
-        }
-    assert "invalid_request" in commands["aachen"]
-    assert "format_version" in commands["bremen"]
-    assert "aachen: NVFLARE_ERROR: BYOC not permitted" in code["aachen"]["job_deploy_detail"]
-    assert "bremen: OK" in code["bremen"]["job_deploy_detail"]
+    jobs = {
+        f"code-{name}": raw_job(tmp_path / f"code-{name}", trainer, members=[name], code=True)
+        for name in ("aachen", "bremen")
+    }
+    jobs["other-aachen"] = raw_job(tmp_path / "other-aachen", trainer, members=["aachen"])
+    jobs["other-bremen"] = raw_job(tmp_path / "other-bremen", "nvflare.no.such.Executor", members=["bremen"])
+    orders = tmp_path / "orders.json"
+    orders.write_text(json.dumps({"files": ["aachen", "bremen"], "jobs": jobs}))
+    found = ask_admin(federation, orders)
+    assert "invalid_request" in found["files"]["aachen"]
+    assert "format_version" in found["files"]["bremen"]
+    said = {name: each["job_deploy_detail"] for name, each in found["jobs"].items()}
+    assert "aachen: NVFLARE_ERROR: BYOC not permitted" in said["code-aachen"]
+    assert "bremen: OK" in said["code-bremen"]
     assert f"{trainer!r} at config path 'executors.#1.executor' is not in allow_list" in federation.log("aachen")
-    assert "not in allow_list" in federation.log("bremen")
-    logs = {name: logs_at(server, other[name]["job_id"], "not in allow_list") for name in ("aachen", "bremen")}
-    assert logs["bremen"], "the log of a member that has not joined is uploaded"
-    assert not logs["aachen"]
+    assert "is not in allow_list" in federation.log("bremen")
+    uploaded = logs_at(server, found["jobs"]["other-bremen"]["job_id"], "is not in allow_list", seconds=20.0)
+    assert uploaded, "the log of a member that has not joined comes"
+    assert not logs_at(server, found["jobs"]["other-aachen"]["job_id"], "is not in allow_list", seconds=5.0)
 
 
-def logs_at(server, job, text, *, seconds=20.0):
+def ask_admin(federation, orders):
+    """Answers of `tests.flare.admin`."""
+    command = [sys.executable, "-m", "tests.flare.admin", str(federation.kits / ADMIN), "2", str(orders)]
+    environ = federation.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environ, timeout=400)
+    assert done.returncode == 0, done.stderr[-2000:]
+    [line] = [each for each in done.stdout.splitlines() if each.startswith("ANSWER")]
+    return json.loads(line.removeprefix("ANSWER"))
+
+
+def logs_at(server, job, text, *, seconds):
     """Files of a server about `job` that hold a line of a client's log; waits, for they come after its end."""
     deadline = time.monotonic() + seconds
     while True:

@@ -96,10 +96,10 @@ def test_no_more_than_twenty_codes_wait(tmp_path):
 
 def test_the_whole_key_of_a_signer_counts_and_not_its_id(tmp_path):
     key, other = new_key(), new_key()
-    _, member = new_member(tmp_path, more=f'approve = "signed"\nsigners = ["{key.key_id}"]\n')
-    folder = tmp_path / "config/gangline/keys"
-    folder.mkdir(parents=True)
-    with pytest.raises(ConfigError, match="put its public PEM there"):
+    kit, member = new_member(tmp_path, more=f'approve = "signed"\nsigners = ["{key.key_id}"]\n')
+    folder = kit.own / "keys"
+    folder.mkdir()
+    with pytest.raises(ConfigError, match="put its public PEM at"):
         member.answer(*new_offer(key))
     (folder / f"{key.key_id}.pub").write_bytes(key.public.pem)
     assert member.answer(*new_offer(key)).state == "accepted"

@@ -218,7 +218,7 @@ def _name_of(call: RoundCall, weights: bytes) -> str:
 
 @contextmanager
 def _opened(folder: Path, name: str, *, make: bool = False) -> Iterator[int]:
-    """File descriptor of a folder in `folder`; neither is a link, whoever has put it there."""
+    """File descriptor of a folder in `folder`; neither is a link, as the other side might put there."""
     flags, handles = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, []
     try:
         handles.append(os.open(folder, flags))

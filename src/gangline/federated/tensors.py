@@ -19,7 +19,7 @@ def pack_tensors(tensors: Tensors) -> bytes:
 
 
 def most_bytes(tensors: Tensors) -> int:
-    """Most bytes that a file of tensors with these names and shapes has, whoever wrote it."""
+    """Most bytes that a file of tensors with these names and shapes may have."""
     return sum(each.nbytes + len(name.encode()) + _HEADER_BYTES for name, each in tensors.items()) + _HEADER_BYTES
 
 

@@ -16,12 +16,14 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import ReturnCode, Shareable
 from nvflare.apis.signal import Signal
+from nvflare.fuel.f3.cellnet import cell
+from nvflare.fuel.f3.cellnet.utils import decode_payload
 from nvflare.fuel.utils.fobs import dots, fobs
 
 from gangline.errors import IntegrityError
 from gangline.federated.mailbox import Mailbox
 from gangline.federated.protocol import RoundAnswers, RoundCall
-from gangline.flare.member.member import OfferAnswer
+from gangline.flare.member.federation_member import OfferAnswer
 from gangline.flare.offer import Offer
 from gangline.flare.open_round import PlainRound, Received, SummedRound
 from gangline.flare.wire import OFFER, SUM, TRAIN, bytes_of, call_payload, refused_payload
@@ -126,12 +128,13 @@ class RoundsController(Controller):  # type: ignore[misc]
         return found.answers()
 
     def _ask(
-        self, abort_signal: Signal, fl_ctx: FLContext, name: str, payload: dict[str, Any], *,
+        self, abort_signal: Signal, context: FLContext, name: str, payload: dict[str, Any], *,
         members: Sequence[str], received: Received, seconds: float,
     ) -> None:  # fmt: skip
         """Send one task to members and wait until all of them have answered, or the time is up."""
 
-        def taken(client_task: ClientTask, _: FLContext) -> None:
+        def taken(client_task: ClientTask, fl_ctx: FLContext) -> None:
+            del fl_ctx  # its name is NVFlare's
             result = client_task.result
             is_error = result.get_return_code() != ReturnCode.OK
             received(client_task.client.name, refused_payload("error") if is_error else result)
@@ -139,7 +142,7 @@ class RoundsController(Controller):  # type: ignore[misc]
 
         task = Task(name, Shareable(payload), timeout=max(1, int(seconds)), result_received_cb=taken)
         self.broadcast_and_wait(
-            task, fl_ctx, targets=list(members), min_responses=len(members), abort_signal=abort_signal
+            task, context, targets=list(members), min_responses=len(members), abort_signal=abort_signal
         )  # fmt: skip
 
     def process_result_of_unknown_task(
@@ -163,6 +166,17 @@ def signed_offer(folder: Path) -> dict[str, Any]:
 
 
 def take_bytes_alone() -> None:
-    """Let this process decode no arrays of NVFlare's, whose content it would fetch from the sender at any size."""
+    """Let this process decode no arrays of NVFlare's, which it would fetch from the sender at any size.
+
+    NVFlare ends the job process of a server when it cannot decode an answer: here such an answer is empty, and refused.
+    """
     fobs._decomposers.pop("numpy.ndarray", None)  # noqa: SLF001  # there is no public way
     fobs._dot_handlers.pop(dots.NUMPY_DOWNLOAD, None)  # noqa: SLF001
+    cell.decode_payload = _decode_or_empty
+
+
+def _decode_or_empty(message: Any, *arguments: Any, **options: Any) -> None:
+    try:
+        decode_payload(message, *arguments, **options)
+    except Exception:  # of bytes that a client chose
+        message.payload = Shareable()

@@ -1,12 +1,13 @@
-"""Coordinator of one federated run: a process beside the gang that asks members to take part and keeps a job running.
+"""Coordinator of one federated run: a process next to the gang that asks members to take part and keeps a job running.
 
 python -m gangline.flare.coordinator FOLDER, with what `prepare` wrote there. Each member is offered the run by a small
-job of its own, so that a refusal stops nobody else; the job that trains goes to those that accepted, ends with a round
+job of its own, so that a refusal stops no other; the job that trains goes to those that accepted, ends with a round
 when others did meanwhile, and is submitted again when it died: the round that was open is lost, and no more.
 """
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -14,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gangline.errors import CapacityError, GanglineError, GateError
+from gangline.errors import SIGTERM_CODE, CapacityError, GanglineError, GateError
 from gangline.federated.mailbox import Mailbox
 from gangline.federated.protocol import RoundAnswers
 from gangline.federated.tensors import most_bytes
 from gangline.flare.kit import ADMIN, SERVER, Kit, open_kit
-from gangline.flare.member.member import OfferAnswer
+from gangline.flare.member.federation_member import OfferAnswer
 from gangline.flare.offer import make_offer
 from gangline.flare.server import CONTROLLERS, admin_session, server
 from gangline.flare.states import MemberState, write_states
@@ -36,12 +37,12 @@ _GRACE_SECONDS = 8.0
 _MOST_DEATHS = 3
 _MOST_GENERATIONS = 5
 _MORE_BYTES = 4 << 20
-"""Of a message, beside the tensors."""
+"""Of a message, in addition to the tensors."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Coordination(Document):
-    """What the process is told."""
+    """Orders of the process."""
 
     kit: str
     """Folder of the server kit."""
@@ -100,7 +101,7 @@ def prepare(folder: Path, found: Coordination, plan: Plan, layer: bytes, key: Si
 
 
 @dataclass(slots=True)
-class Coordinator:
+class RunCoordinator:
     """One generation of it."""
 
     folder: Path
@@ -108,6 +109,8 @@ class Coordinator:
     kit: Kit
     session: Any
     box: Mailbox
+    parent: int
+    """Process that started this one: it ends with it."""
     candidates: dict[str, _Candidate] = field(default_factory=dict)
     job: str | None = None
     """The job that trains."""
@@ -124,13 +127,12 @@ class Coordinator:
 
     @property
     def handover(self) -> Path:
-        """File by which a job that trains is told to end with its round."""
+        """File that makes a job which trains end with its round."""
         return self.folder / "handover"
 
     def run(self) -> None:
         """Until the gang's rank asks nothing more, or the process that started this one ends."""
-        parent = os.getppid()
-        while not self.box.is_closed and os.getppid() == parent:
+        while not self.box.is_closed and os.getppid() == self.parent:
             self._look()
             for each in self.candidates.values():
                 self._offer(each)
@@ -261,13 +263,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(arguments or sys.argv[1:])
     folder, generation = Path(words[0]), int(words[1]) if words[1:] else 0
     found = Coordination.from_json((folder / "coordination.json").read_bytes())
-    box = Mailbox(Path(found.mailbox))
+    box, parent = Mailbox(Path(found.mailbox)), os.getppid()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(SIGTERM_CODE))  # so that the server ends, too
     try:
         while (call := box.next_call()) is None:
-            if box.is_closed:
+            if box.is_closed or os.getppid() != parent:
                 return 0
             time.sleep(_POLL_SECONDS)
-        _serve(folder, found, box, most_message_bytes=most_bytes(call.weights) + _MORE_BYTES)
+        _serve(folder, found, box, parent=parent, most_message_bytes=most_bytes(call.weights) + _MORE_BYTES)
     except GanglineError as error:
         if (call := box.next_call()) is not None:
             box.fail(call, error)
@@ -279,7 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _serve(folder: Path, found: Coordination, box: Mailbox, *, most_message_bytes: int) -> None:
+def _serve(folder: Path, found: Coordination, box: Mailbox, *, parent: int, most_message_bytes: int) -> None:
     """Run a server and the coordinator with it.
 
     Raises:
@@ -289,10 +292,10 @@ def _serve(folder: Path, found: Coordination, box: Mailbox, *, most_message_byte
     """
     kit, admin = open_kit(Path(found.kit), SERVER), open_kit(Path(found.admin), ADMIN)
     with (
-        server(kit, most_message_bytes=most_message_bytes) as process,
+        server(kit, os.environ, most_message_bytes=most_message_bytes) as process,
         admin_session(admin, process) as session,
     ):
-        Coordinator(folder=folder, found=found, kit=kit, session=session, box=box).run()
+        RunCoordinator(folder=folder, found=found, kit=kit, session=session, box=box, parent=parent).run()
 
 
 def _begin_again(folder: Path, box: Mailbox, generation: int) -> None:

@@ -4,7 +4,6 @@ It runs in NVFlare's job process and is thin on purpose: NVFlare ends a whole jo
 code runs in a process of its own, and whatever it does is an answer here.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ from gangline.errors import ConfigError, GanglineError, GateError, IntegrityErro
 from gangline.federated.protocol import RefusedReason
 from gangline.flare.join import require_closed
 from gangline.flare.kit import CLIENT, Kit, open_kit
+from gangline.flare.member.federation_member import FederationMember, OfferAnswer
 from gangline.flare.member.local_gang import LocalGang
-from gangline.flare.member.member import Member, OfferAnswer
 from gangline.flare.member.sums import MemberSums
 from gangline.flare.offer import Offer, read_offer
 from gangline.flare.wire import (
@@ -46,11 +45,11 @@ class MemberExecutor(Executor):  # type: ignore[misc]  # nvflare has no types
         self._sums: MemberSums | None = None
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        """Answer one task; no error leaves this process, and none is told in more than a word."""
+        """Answer one task; no error leaves this process, and one word says that there was one."""
         try:
             kit = open_kit(Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_root_dir()), CLIENT)
             require_closed(kit)
-            member = Member(kit, os.environ)
+            member = FederationMember(kit)
             if task_name == OFFER:
                 found: dict[str, Any] = self._answer_offer(member, shareable)
             elif task_name == SUM:
@@ -68,7 +67,7 @@ class MemberExecutor(Executor):  # type: ignore[misc]  # nvflare has no types
         if event_type in (EventType.ABORT_TASK, EventType.END_RUN) and self._gang is not None:
             self._gang.close()
 
-    def _answer_call(self, member: Member, kit: Kit, payload: Shareable, stop: Signal) -> dict[str, Any]:
+    def _answer_call(self, member: FederationMember, kit: Kit, payload: Shareable, stop: Signal) -> dict[str, Any]:
         """Pay, then train: nothing runs before the ledger is on the disk."""
         offer = read_offer(bytes_of(payload, "offer"), str(payload.get("signature", "")))
         call = read_call(payload)
@@ -92,7 +91,7 @@ class MemberExecutor(Executor):  # type: ignore[misc]  # nvflare has no types
             raise IntegrityError("wanted a sum that was begun, found none")
         return masked_payload(self._sums.mask(*read_sum(payload)))
 
-    def _answer_offer(self, member: Member, payload: Shareable) -> dict[str, Any]:
+    def _answer_offer(self, member: FederationMember, payload: Shareable) -> dict[str, Any]:
         data, layer = bytes_of(payload, "offer"), bytes_of(payload, "layer") if "layer" in payload else None
         try:
             answer = member.answer(data, str(payload.get("signature", "")), layer)

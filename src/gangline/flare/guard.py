@@ -19,7 +19,7 @@ TAKEN = frozenset({
     TrainingTopic.CHECK_RESOURCE, TrainingTopic.CANCEL_RESOURCE, SysCommandTopic.REPORT_VERSION,
 })  # fmt: skip
 """Requests of a server that a member obeys. Whether a request needs a right is said by the server that sends it, so
-rights alone protect nobody from a server: what is not here is not taken at all."""
+rights alone do not protect from a server: what is not here is not taken at all."""
 
 
 class MemberGuard(Widget):  # type: ignore[misc]  # nvflare has no types

@@ -1,4 +1,4 @@
-"""Folders that `nvflare provision` makes for one participant, and what gangline keeps beside them."""
+"""Folders that `nvflare provision` makes for one participant, and what gangline keeps in them."""
 
 import json
 import os

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,12 @@ _MARK = "GANGLINE_FEDERATION"
 
 
 @contextmanager
-def server(kit: Kit, *, most_message_bytes: int) -> "Iterator[subprocess.Popen[bytes]]":
+def server(kit: Kit, environ: Mapping[str, str], *, most_message_bytes: int) -> "Iterator[subprocess.Popen[bytes]]":
     """NVFlare's server of this kit, until the block ends; what an earlier one left is ended first.
 
     Args:
         kit: The coordinator's; its server listens on the port that it names.
+        environ: Variables of its process.
         most_message_bytes: Largest message that it takes: a member that sends more sends nothing.
 
     Raises:
@@ -44,14 +45,14 @@ def server(kit: Kit, *, most_message_bytes: int) -> "Iterator[subprocess.Popen[b
         kit.own.mkdir(mode=0o700, exist_ok=True)
         shutil.copytree(kit.folder, folder, ignore=lambda at, _: {"gangline"} if Path(at) == kit.folder else set())
         (folder / "local/resources.json").write_text(json.dumps(_resources(kit, folder), indent=2))
-    environ = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}", _MARK: str(folder),
+    own = {
+        "PATH": f"{Path(sys.executable).parent}:{environ.get('PATH', '')}", _MARK: str(folder),
         "NVFLARE_STREAMING_MAX_BLOB_SIZE": str(most_message_bytes),
     }  # fmt: skip
     with (kit.own / "server.log").open("wb") as log:
         process = subprocess.Popen(
-            [str(folder / "startup/sub_start.sh"), "--once"], env=environ, cwd=folder, stdin=subprocess.DEVNULL,
-            stdout=log, stderr=log, start_new_session=True,
+            [str(folder / "startup/sub_start.sh"), "--once"], env={**environ, **own}, cwd=folder,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     try:
         yield process

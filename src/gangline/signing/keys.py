@@ -136,11 +136,11 @@ def trusted_keys(site: Site, environ: Mapping[str, str]) -> dict[str, PublicKey]
     """
     folder, named = key_folder(environ), site.sign.identities
     if named and all((folder / f"{key_id}.pub").is_file() for key_id in named):
-        return {key_id: public_key(key_id, environ) for key_id in named}
+        return {key_id: _public(key_id, environ) for key_id in named}
     own = signing_key(site, environ).public
     if not site.sign.identities:
         return {own.key_id: own}
-    return {key_id: own if key_id == own.key_id else public_key(key_id, environ) for key_id in site.sign.identities}
+    return {key_id: own if key_id == own.key_id else _public(key_id, environ) for key_id in site.sign.identities}
 
 
 def sealing_keys(site: Site, environ: Mapping[str, str]) -> dict[str, PublicKey]:
@@ -151,7 +151,7 @@ def sealing_keys(site: Site, environ: Mapping[str, str]) -> dict[str, PublicKey]
     own = signing_key(site, environ).public
     folder = key_folder(environ)
     here = [key_id for key_id in (*site.sign.identities, *site.sign.forks) if (folder / f"{key_id}.pub").is_file()]
-    return {key_id: public_key(key_id, environ) for key_id in here} | {own.key_id: own}
+    return {key_id: _public(key_id, environ) for key_id in here} | {own.key_id: own}
 
 
 def list_keys(site: Site, environ: Mapping[str, str]) -> tuple[KeyInfo, ...]:
@@ -169,8 +169,7 @@ def list_keys(site: Site, environ: Mapping[str, str]) -> tuple[KeyInfo, ...]:
     return tuple(rows)
 
 
-def public_key(key_id: str, environ: Mapping[str, str]) -> PublicKey:
-    """The public half of that name in the folder of keys. Raises ConfigError where it is not there."""
+def _public(key_id: str, environ: Mapping[str, str]) -> PublicKey:
     path = key_folder(environ) / f"{key_id}.pub"
     try:
         key = PublicKey.from_pem(path.read_bytes(), str(path))

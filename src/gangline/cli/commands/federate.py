@@ -1,6 +1,7 @@
 """`gangline federate`: a member of a federation joins and approves code; a coordinator sees its members."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +15,8 @@ from gangline.errors import ConfigError, UsageError
 from gangline.flare.join import EXECUTOR, close
 from gangline.flare.kit import CLIENT, SERVER, joined_kit, open_kit, remember
 from gangline.flare.member.approval import OfferedCode
-from gangline.flare.member.member import Member
-from gangline.flare.member.settings import write_settings
+from gangline.flare.member.federation_member import FederationMember
+from gangline.flare.member.settings import read_settings, write_settings
 from gangline.flare.states import read_states
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
@@ -44,9 +45,9 @@ def join(
     if not data.is_dir():
         raise UsageError(f"--data: wanted a folder, found none at {data}")
     write_settings(found, data=data.resolve(), epsilon=epsilon)
-    Member(found, os.environ).settings()
+    read_settings(found)
     close(found)
-    remember(found, os.environ)
+    remember(found, _environ())
     server = found.server
     say(f"member    {found.name}")
     say(f"allows    one class of NVFlare jobs, {EXECUTOR}")
@@ -58,7 +59,7 @@ def join(
 @app.command()
 def pending(*, kit: KitOption = None, json: JsonOption = False) -> None:
     """List the code layers that wait for approval here."""
-    member = Member(joined_kit(kit, os.environ), os.environ)
+    member = _member(kit)
     budget, spent = member.settings().epsilon, member.ledger.spent()
     found = [each for each in member.codes.all() if each.is_pending]
     if json:
@@ -86,7 +87,7 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show who takes part in a run, and unpack its code for reading; nothing of it runs."""
-    member = Member(joined_kit(kit, os.environ), os.environ)
+    member = _member(kit)
     found = member.codes.named(code)
     folder = into or Path(f"code-{found.offer.code[:8]}")
     if folder.exists():
@@ -108,7 +109,7 @@ def show(
 @app.command()
 def approve(code: CodeArgument, *, kit: KitOption = None) -> None:
     """Let a code run on this member's data, among the members that it names; read it first."""
-    member = Member(joined_kit(kit, os.environ), os.environ)
+    member = _member(kit)
     found = member.codes.named(code)
     member.codes.approve(found, by="administrator")
     say(f"approved  {found.offer.code[:8]} among {', '.join(found.offer.terms.roster)}")
@@ -130,6 +131,14 @@ def members(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOptio
         for name in sorted({*known, *table.members})
     ]
     say(columns([("MEMBER", "STATE", "WHY"), *rows]))
+
+
+def _member(kit: Path | None) -> FederationMember:
+    return FederationMember(joined_kit(kit, _environ()))
+
+
+def _environ() -> Mapping[str, str]:
+    return os.environ
 
 
 def _asks(code: OfferedCode, left: float) -> str:

@@ -28,7 +28,7 @@ class LedgerLine:
     """Trainings that the reserved epsilon covers."""
 
 
-class Ledger:
+class PrivacyLedger:
     """The ledger in one file; any number of processes use it."""
 
     def __init__(self, path: Path) -> None:

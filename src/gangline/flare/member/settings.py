@@ -11,7 +11,7 @@ from gangline.storage.folder.durable_files import replace_file
 
 
 def read_settings(kit: Kit) -> MemberTable:
-    """The settings of a member, read anew each time they count.
+    """The settings of a member, read each time they count.
 
     Raises:
         ConfigError: Others may write the file or the folder of data is not there; with every problem of the file.

@@ -1,13 +1,13 @@
-"""The carrier of a federated run: a process of the driver beside the gang, whose rank asks members through it."""
+"""The carrier of a federated run: a process of the driver next to the gang, whose rank asks members through it."""
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gangline.errors import ConfigError, NotInstalledError
-from gangline.federated.mailbox import MAILBOX
 from gangline.launch.local.folder import GangFolder
 from gangline.launch.protocol import Gang
 from gangline.line.gangs.launchers import gangs_root
@@ -17,6 +17,11 @@ from gangline.spec.config.secrets import parse_reference
 from gangline.spec.run_flags import stage
 from gangline.storage.objects.blobs import get_blob
 
+if TYPE_CHECKING:
+    from gangline.flare.kit import Kit
+
+Started = Callable[[Gang, int], object]
+"""Called with a gang that has begun, and the restarts before it."""
 _ENDING_SECONDS = 30.0
 _SHARE_OF_WAITING = 0.9
 """Of the time that a run may take, for members to accept: the gang's own end is later, and says less."""
@@ -25,8 +30,8 @@ VERSION = "2.9."
 
 
 @contextmanager
-def carried(ctx: RunContext) -> Iterator[Callable[[Gang], None]]:
-    """Start the coordinator for a gang that has begun, each time it is called; it ends with the block.
+def carried(ctx: RunContext, started: Started) -> Iterator[Started]:
+    """`started`, before which the coordinator for the gang starts that has begun; it ends with the block.
 
     Raises:
         ConfigError: The site's kits are wrong, or its gangs do not run on this machine.
@@ -34,51 +39,63 @@ def carried(ctx: RunContext) -> Iterator[Callable[[Gang], None]]:
     """
     federation = ctx.plan.federation
     if federation is None or federation.simulated:
-        yield lambda _: None
+        yield started
         return
     if ctx.record.run.target != "local":
         raise ConfigError(
             f"launch.target: wanted local, for a federation is coordinated from this machine, found"
             f" {ctx.record.run.target}; leave federation.kit out to simulate its members"
         )
-    _require_nvflare()
+    from gangline.federated.mailbox import MAILBOX  # numpy: few runs have a federation
+    from gangline.flare import coordinator
+
+    kit, admin = _kits(ctx)
+    layer = get_blob(ctx.store, str(stage(ctx.record, "build").outputs["code"]))
+    key = signing_key(ctx.site, ctx.environ)
     with ExitStack() as stack:
 
-        def start(gang: Gang) -> None:
+        def start(gang: Gang, restarts: int) -> object:
             stack.close()
-            stack.enter_context(_coordinator(ctx, GangFolder(gangs_root(ctx.repo) / gang.name)))
+            folder = GangFolder(gangs_root(ctx.repo) / gang.name)
+            found = coordinator.Coordination(
+                kit=str(kit.folder), admin=str(admin.folder), mailbox=str(folder.inside / MAILBOX),
+                roster=federation.roster, quorum=federation.table.quorum,
+                wait_seconds=ctx.site.limits.run_seconds * _SHARE_OF_WAITING,
+            )  # fmt: skip
+            coordinator.prepare(folder.home / "coordinator", found, ctx.plan, layer, key)
+            stack.enter_context(_process(coordinator.MODULE, folder.home / "coordinator", ctx.environ))
+            return started(gang, restarts)
 
         yield start
 
 
-@contextmanager
-def _coordinator(ctx: RunContext, folder: GangFolder) -> Iterator[None]:
-    from gangline.flare import coordinator  # few runs have a federation
+def _kits(ctx: RunContext) -> "tuple[Kit, Kit]":
+    """Kits of the server and of the admin, before anything starts."""
+    from gangline.flare.kit import ADMIN, SERVER, open_kit
 
-    site, federation = ctx.site.federation, ctx.plan.federation
+    site = ctx.site.federation
     assert site.kit is not None, "the plan has members of the site"
     assert site.admin is not None, "the rules of the site"
-    assert federation is not None, "a federated plan"
-    own, code = folder.home / "coordinator", str(stage(ctx.record, "build").outputs["code"])
-    found = coordinator.Coordination(
-        kit=str(Path(site.kit).expanduser()), admin=parse_reference(site.admin).name, roster=federation.roster,
-        mailbox=str(folder.inside / MAILBOX), quorum=federation.table.quorum,
-        wait_seconds=ctx.site.limits.run_seconds * _SHARE_OF_WAITING,
-    )  # fmt: skip
-    coordinator.prepare(own, found, ctx.plan, get_blob(ctx.store, code), signing_key(ctx.site, ctx.environ))
-    with (own / "log").open("ab") as log:
+    _require_nvflare()
+    kit = open_kit(Path(site.kit).expanduser(), SERVER)
+    return kit, open_kit(Path(parse_reference(site.admin).name).expanduser(), ADMIN)
+
+
+@contextmanager
+def _process(module: str, folder: Path, environ: Mapping[str, str]) -> Iterator[None]:
+    """The coordinator as a child of this driver."""
+    with (folder / "log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", coordinator.MODULE, str(own)], env=dict(ctx.environ), stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", module, str(folder)], env=dict(environ), stdin=subprocess.DEVNULL,
             stdout=log, stderr=log,
         )  # fmt: skip
     try:
         yield
-    finally:
-        try:
+        with suppress(subprocess.TimeoutExpired):  # of a gang that ended before it said so
             process.wait(_ENDING_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            process.wait()
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def _require_nvflare() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from gangline.build.code_layer import LayerSelection
 from gangline.errors import ConfigError
-from gangline.launch.protocol import Gang
 from gangline.line.gangs.attempts import FinishedGang, run_gang
 from gangline.line.gangs.federation import carried
 from gangline.line.gangs.missed_files import files_left_out, search_text
@@ -51,12 +50,7 @@ def train(ctx: RunContext) -> StageResult:
     if earlier is not None:
         return _taken(ctx, key, earlier)
     target = ctx.record.run.target
-    with carried(ctx) as carry:
-
-        def started(gang: Gang, restarts: int) -> None:
-            carry(gang)
-            ctx.change(lambda record: with_gang(record, gang, target, restarts))
-
+    with carried(ctx, lambda *gang: ctx.change(lambda record: with_gang(record, gang[0], target, gang[1]))) as started:
         finished = run_gang(ctx, "train", ctx.plan, on_started=started)
     collected, ran = read_outputs(ctx, finished), _ran(ctx, finished)
     written, error = MetricsFile(), finished.error or _work_tree_error(ctx, ran)

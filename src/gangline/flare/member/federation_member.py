@@ -1,17 +1,15 @@
 """A member: answers offers by its settings, its approvals and its budget, and lets trainings begin."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gangline.errors import GateError, IntegrityError
+from gangline.errors import ConfigError, GateError, IntegrityError
 from gangline.federated.protocol import RefusedReason
-from gangline.flare.kit import Kit
+from gangline.flare.kit import Kit, require_own
 from gangline.flare.member.approval import Codes
-from gangline.flare.member.budget import Ledger
+from gangline.flare.member.budget import PrivacyLedger
 from gangline.flare.member.settings import read_settings
 from gangline.flare.offer import Offer, OfferTerms, read_offer
-from gangline.signing.keys import public_key
 from gangline.spec.codec import Document
 from gangline.spec.config.federation_table import MemberTable
 
@@ -26,15 +24,13 @@ class OfferAnswer(Document):
     message: str = ""
 
 
-class Member:
+class FederationMember:
     """One member, on its own machine."""
 
-    def __init__(self, kit: Kit, environ: Mapping[str, str]) -> None:
-        """The member of `kit`; keys of signers are looked up where `gangline keys` has them."""
+    def __init__(self, kit: Kit) -> None:
         self._kit = kit
-        self._environ = environ
         self.codes = Codes(kit.own / "codes")
-        self.ledger = Ledger(kit.own / "ledger.jsonl")
+        self.ledger = PrivacyLedger(kit.own / "ledger.jsonl")
 
     def settings(self) -> MemberTable:
         """Settings as they are now. Raises ConfigError."""
@@ -44,7 +40,7 @@ class Member:
         """What this member says to an offer; nothing is spent and no code runs.
 
         Raises:
-            ConfigError: Its settings are wrong, which is nobody else's business.
+            ConfigError: Its settings are wrong, which the coordinator need not know.
             StorageError: Its disk is full.
         """
         try:
@@ -110,7 +106,14 @@ class Member:
         """Whether the whole key of the offer, and not its short id alone, is that of a signer."""
         if settings.approve != "signed":
             return False
-        return any(public_key(each, self._environ).pem == offer.key.encode() for each in settings.signers)
+        return any(self._signer(each) == offer.key.encode() for each in settings.signers)
+
+    def _signer(self, key_id: str) -> bytes:
+        path = self._kit.own / "keys" / f"{key_id}.pub"
+        if not path.exists():
+            raise ConfigError(f"{self._kit.settings}: signers name {key_id}: put its public PEM at {path}")
+        require_own(path)
+        return path.read_bytes()
 
 
 def _paid_as(offer: Offer, terms: OfferTerms) -> str:
