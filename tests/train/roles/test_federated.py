@@ -216,6 +216,7 @@ PRIVATE = {"members": 3, "epsilon": 6.0, "delta": 1e-3, "clip_grad": 1.0, "spare
 
 
 @needs_opacus
+@pytest.mark.long
 def test_private_training_spends_what_the_accountant_says_and_no_more_than_was_asked(make_gang):
     from opacus.accountants import RDPAccountant
 
