@@ -73,8 +73,8 @@ class RecordPrivacy:
         self._accountant.step(noise_multiplier=self.noise, sample_rate=self.sample_rate)
 
     def resume(self, trainings: int) -> None:
-        """Account for trainings that an earlier process began."""
-        self.trainings = trainings
+        """Account for trainings that earlier processes began, and for no others."""
+        self.trainings, self._accountant.history = trainings, []
         for _ in range(trainings * self.table.local_steps):
             self.step()
 

@@ -60,7 +60,10 @@ class GangMembers:
         ]  # fmt: skip
         self._sums = self._make_sums() if table.secure_sum else {}
         if table.epsilon is not None:
-            trainer.engine.saves.add_extra(_Spent([each.privacy for each in self._own if each.privacy is not None]))
+            spent = _Spent([each.privacy for each in self._own if each.privacy is not None])
+            if context.generation:
+                spent.restore({})  # unless a checkpoint says more
+            trainer.engine.saves.add_extra(spent)
 
     def ask(self, call: RoundCall) -> RoundAnswers:
         """Train for all members, or judge; see `RoundMembers`."""
