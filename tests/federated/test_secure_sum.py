@@ -206,6 +206,26 @@ def test_lists_of_a_hostile_coordinator_are_refused_or_large_enough(keys, count)
     assert fates["refused"] > count // 3
 
 
+FORGED = ("twice", *OTHER, "foreign root", "issued by a member", "expired", "swapped key", "another's name", "no text")
+
+
+@pytest.mark.row("FL2")
+@pytest.mark.parametrize("what", [*FORGED, "not on the roster"])
+def test_one_forged_key_among_good_ones_spoils_the_list(keys, what):
+    root, occasion = certificate_of("root", "root"), replace(OCCASION, roster=ROSTER)
+    good = [keys(name, "good") for name in ROSTER[:5]]
+    assert len(check_keys(good, occasion, root, least=5)) == 5
+    with pytest.raises(IntegrityError):
+        check_keys([*good, forged("bonn" if what == "twice" else "oslo", what, keys)], occasion, root, least=3)
+
+
+@pytest.mark.row("FL2")
+def test_a_list_smaller_than_this_member_wants_is_refused(keys):
+    root, occasion = certificate_of("root", "root"), replace(OCCASION, roster=ROSTER)
+    with pytest.raises(IntegrityError, match="at least 6 members"):
+        check_keys([keys(name, "good") for name in ROSTER[:5]], occasion, root, least=6)
+
+
 @pytest.mark.row("FL2")
 def test_a_list_without_me_or_with_another_key_of_mine_is_not_answered(keys):
     occasion, own = replace(OCCASION, roster=ROSTER), SecureSum(identity_of("bonn"), least=3)

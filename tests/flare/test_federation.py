@@ -194,6 +194,25 @@ def test_a_client_and_a_server_and_a_coordinator_that_are_killed_cost_a_round_ea
 
 
 @pytest.mark.slow
+@pytest.mark.row("FL1")
+def test_a_secure_sum_of_three_members_is_one_answer(federation):
+    key = new_key()
+    for name in federation.names:
+        federation.join(name, signer=key)
+        federation.start(name)
+    plan = new_plan(layer_task="sums:Sums", secure_sum=True, clip_norm=10.0, quorum=3)
+    members = federation.coordinate(key=key, plan=replace(plan, optimizer=SGD))
+    first = ask(members, 1)
+    judged = ask(members, 3, trains=False, weights=merged(WEIGHTS, first))
+    members.close()
+    for answers in (first, judged):
+        [together] = answers.contributions
+        assert together.members == federation.names
+        assert set(together.metrics) == {"accuracy", "eval_loss"}
+    assert right(judged) > right(first)
+
+
+@pytest.mark.slow
 @pytest.mark.row("FL5")
 def test_a_member_that_is_over_budget_refuses_and_no_quorum_is_exit_60(federation):
     key = new_key()

@@ -25,7 +25,7 @@ class RoundResult:
     """Merged change; None: the round is lost, or did not train."""
     loss: float | None
     metrics: dict[str, float]
-    """Means over the held-out data of all that answered; empty if nobody judged the weights."""
+    """Means over the held-out data of all that answered; empty unless members judged the weights."""
     refused: dict[RefusedReason, int] = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0

@@ -34,6 +34,8 @@ _EXECUTOR = "gangline.flare.executor.MemberExecutor"
 _POLL_SECONDS = 1.0
 _OFFER_AGAIN_SECONDS = 30.0
 _GRACE_SECONDS = 8.0
+_SILENT_SECONDS = 60.0
+"""A client without a heartbeat for so long is not connected; NVFlare itself waits ten minutes."""
 _MOST_DEATHS = 3
 _MOST_GENERATIONS = 5
 _MORE_BYTES = 4 << 20
@@ -147,7 +149,8 @@ class RunCoordinator:
 
     def _look(self) -> None:
         """See who is connected."""
-        connected = {each.name for each in self.session.get_system_info().client_info}
+        clients, now = self.session.get_system_info().client_info, time.time()
+        connected = {each.name for each in clients if now - each.last_connect_time < _SILENT_SECONDS}
         for each in self.candidates.values():
             each.is_connected = each.name in connected
 

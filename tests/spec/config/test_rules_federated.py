@@ -1,6 +1,7 @@
 """Each rule of a federation, in the line and in the site, with the key that it names."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from gangline.spec.config.line import (
     ProveTable,
     TrainTable,
 )
-from gangline.spec.config.load import line_digest
+from gangline.spec.config.load import line_digest, load_line
 from gangline.spec.config.rules_federated import federated_rules, federation_rules
 from gangline.spec.federated import FederatedTable, SimulatedMembers
 from gangline.spec.plan import Compression, Recovery, StartCheckpoint
@@ -106,6 +107,11 @@ def test_other_tables_that_do_not_go_with_it():
     clipped = replace(GOOD, train=replace(TRAIN, clip_norm=1.0))
     assert keys(clipped) == []
     assert keys(clipped, epsilon=1.0, clip_grad=1.0) == ["train.clip_norm"]
+
+
+def test_the_example_has_no_problem():
+    line = load_line(Path(__file__).parents[3] / "examples" / "federated-digits")
+    assert (line.federated.local_steps, line.federated.simulate.members) == (15, 5)
 
 
 def test_all_problems_come_together():

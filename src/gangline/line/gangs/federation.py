@@ -2,8 +2,9 @@
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Started = Callable[[Gang, int], object]
 """Called with a gang that has begun, and the restarts before it."""
 _ENDING_SECONDS = 30.0
+_MOST_STARTS = 5
 _SHARE_OF_WAITING = 0.9
 """Of the time that a run may take, for members to accept: the gang's own end is later, and says less."""
 VERSION = "2.9."
@@ -83,19 +85,34 @@ def _kits(ctx: RunContext) -> "tuple[Kit, Kit]":
 
 @contextmanager
 def _process(module: str, folder: Path, environ: Mapping[str, str]) -> Iterator[None]:
-    """The coordinator as a child of this driver."""
-    with (folder / "log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, str(folder)], env=dict(environ), stdin=subprocess.DEVNULL,
-            stdout=log, stderr=log,
-        )  # fmt: skip
+    """The coordinator as a child of this driver, started again if it is killed: the gang's rank waits for it."""
+    process = _start(module, folder, environ)
+    ended, kept = threading.Event(), [process]
+
+    def keep() -> None:
+        for _ in range(_MOST_STARTS):
+            if kept[-1].wait() == 0 or ended.is_set():
+                return
+            kept.append(_start(module, folder, environ))
+
+    keeper = threading.Thread(target=keep, name="coordinator", daemon=True)
+    keeper.start()
     try:
         yield
-        with suppress(subprocess.TimeoutExpired):  # of a gang that ended before it said so
-            process.wait(_ENDING_SECONDS)
+        keeper.join(_ENDING_SECONDS)  # longer only for a gang that ended without saying so
     finally:
-        process.terminate()
-        process.wait()
+        ended.set()
+        while keeper.is_alive():
+            kept[-1].terminate()
+            keeper.join(1.0)
+
+
+def _start(module: str, folder: Path, environ: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", module, str(folder)], env=dict(environ), stdin=subprocess.DEVNULL, stdout=log,
+            stderr=log,
+        )  # fmt: skip
 
 
 def _require_nvflare() -> None:

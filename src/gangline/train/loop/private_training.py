@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from math import ceil
 from typing import Any
 
@@ -46,22 +47,13 @@ class RecordPrivacy:
         table = plan.federation.table
         if table.epsilon is None:
             return None
-        accountants = _opacus().accountants
         spare = ceil(plan.rounds / 10) if table.spare_rounds is None else table.spare_rounds
         most, rate = plan.rounds + spare, min(plan.global_batch / samples, 1.0)
-        try:
-            noise = accountants.utils.get_noise_multiplier(
-                target_epsilon=table.epsilon, target_delta=table.delta, sample_rate=rate,
-                steps=most * table.local_steps, accountant="rdp",
-            )  # fmt: skip
-        except ValueError as error:
-            raise ConfigError(
-                f"federated.epsilon: wanted noise for epsilon {table.epsilon} and delta {table.delta}, found none: "
-                f"{error}; a larger epsilon works"
-            ) from error
+        noise = _noise(table.epsilon, table.delta, rate, most * table.local_steps)
         return RecordPrivacy(
-            table=table, noise=noise, sample_rate=rate, most_trainings=most, _accountant=accountants.RDPAccountant()
-        )
+            table=table, noise=noise, sample_rate=rate, most_trainings=most,
+            _accountant=_opacus().accountants.RDPAccountant(),
+        )  # fmt: skip
 
     def begin(self) -> None:
         """Count one more training before its first step.
@@ -81,8 +73,8 @@ class RecordPrivacy:
         self._accountant.step(noise_multiplier=self.noise, sample_rate=self.sample_rate)
 
     def resume(self, trainings: int) -> None:
-        """Account for trainings that an earlier process began."""
-        self.trainings = trainings
+        """Account for trainings that earlier processes began, and for no others."""
+        self.trainings, self._accountant.history = trainings, []
         for _ in range(trainings * self.table.local_steps):
             self.step()
 
@@ -152,6 +144,21 @@ class PrivateSteps:
                 self._private.zero_grad()
         self._privacy.step()
         return total, weight
+
+
+@cache
+def _noise(epsilon: float, delta: float, sample_rate: float, steps: int) -> float:
+    """Noise with which so many steps spend `epsilon`; it takes a second, and members of one size share it."""
+    try:
+        found = _opacus().accountants.utils.get_noise_multiplier(
+            target_epsilon=epsilon, target_delta=delta, sample_rate=sample_rate, steps=steps, accountant="rdp"
+        )
+    except ValueError as error:
+        raise ConfigError(
+            f"federated.epsilon: wanted noise for epsilon {epsilon} and delta {delta}, found none: {error}; a larger "
+            "epsilon works"
+        ) from error
+    return float(found)
 
 
 def _opacus() -> Any:

@@ -60,7 +60,10 @@ class GangMembers:
         ]  # fmt: skip
         self._sums = self._make_sums() if table.secure_sum else {}
         if table.epsilon is not None:
-            trainer.engine.saves.add_extra(_Spent([each.privacy for each in self._own if each.privacy is not None]))
+            spent = _Spent([each.privacy for each in self._own if each.privacy is not None])
+            if context.generation:
+                spent.restore({})  # unless a checkpoint says more
+            trainer.engine.saves.add_extra(spent)
 
     def ask(self, call: RoundCall) -> RoundAnswers:
         """Train for all members, or judge; see `RoundMembers`."""
@@ -83,7 +86,8 @@ class GangMembers:
         """Largest epsilon that a member has spent so far; None: the run asks for no privacy."""
         if self._federation.table.epsilon is None:
             return None
-        own = [each.privacy.spent for each in self._own if each.privacy is not None]
+        unlike = {(each.noise, each.trainings): each for each in (member.privacy for member in self._own) if each}
+        own = [each.spent for each in unlike.values()]  # a tenth of a second each
         return float(max(self._peers.gather(max(own, default=0.0))))
 
     def _answer(self, member: LocalMember, call: RoundCall) -> Contribution | RefusedReason:
