@@ -116,6 +116,9 @@ def _inner_table(kind: Any) -> tuple[type | None, str]:
 
 
 def _as_table(kind: Any) -> type | None:
+    if get_origin(kind) in (Union, types.UnionType):
+        tables = [each for each in get_args(kind) if each is not type(None)]
+        kind = tables[0] if len(tables) == 1 else None
     return kind if isinstance(kind, type) and is_dataclass(kind) else None
 
 

@@ -15,6 +15,7 @@ from gangline.metrics.promql import check_expressions, expressions_in
 NAMES = [rule["alert"] for rule in rules_of(ALERTS)]
 WANTED = {
     "RunStalled", "RankSlow", "LossOutsideBand", "LossNotFinite", "GangWaitingLong", "GangRestarting", "GpusHeldSilent",
+    "PushesStale", "WorkersCutOff",
     "CheckpointOld", "LedgerUnexplained", "ForecastOff", "WebhookSlow", "QueueStuck", "ForgeFailing",
     "StoreNotConditional", "StoreErrors", "LeaseOverdue", "SeriesDropped",
 }  # fmt: skip

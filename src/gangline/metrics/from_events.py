@@ -62,6 +62,8 @@ class RankSeries:
         elif kind in ("straggler", "straggler_over"):
             self._slow = self._slow | {event.get("slow")} if kind == "straggler" else self._slow - {event.get("slow")}
             self.book.set("train_stragglers", len(self._slow), run=self.run)
+        elif kind == "merged":
+            self._merged(event)
         elif kind == "non_finite":
             self.book.add("train_nonfinite_steps_total", run=self.run)
         elif kind == "job_started":
@@ -97,6 +99,19 @@ class RankSeries:
                 for statistic, seconds in (("median", median(window)), ("maximum", max(window))):
                     labels = {"run": self.run, "phase": phase, "statistic": statistic}
                     self.book.set("train_step_phase_seconds", seconds, **labels)
+
+    def _merged(self, event: Mapping[str, Any]) -> None:
+        """A merge of the first shard of a parameter server."""
+        run, ages = self.run, event.get("ages") or ()
+        self.book.set("ps_version", _number(event.get("version")), run=run)
+        self.book.set("ps_worker_silent_seconds", _number(event.get("silent_seconds")), run=run)
+        if ages:
+            self.book.set("ps_push_age", sum(ages) / len(ages), run=run)
+        counts = {"merged": ages, "dropped": event.get("dropped") or (), "refused": event.get("refused") or ()}
+        for outcome, blocks in counts.items():
+            self.book.add("ps_blocks_total", len(blocks), run=run, outcome=outcome)
+        for direction, key in (("up", "sent_bytes"), ("down", "received_bytes")):
+            self.book.add("ps_wire_bytes_total", _number(event.get(key)) or 0.0, run=run, direction=direction)
 
     def _saved(self, event: Mapping[str, Any]) -> None:
         self.book.set("checkpoint_last_step", _number(event.get("step")), run=self.run)

@@ -28,6 +28,9 @@ CALL_OUTCOMES = ("ok", "away", "refused", "failed")
 STORE_OUTCOMES = ("ok", "conflict", "failed")
 STORE_OPERATIONS = ("get", "head", "put", "put_if_absent", "compare_and_set", "list", "delete", "upload")
 ORDER_STATES = ("queued", "driving", "parked", "done", "dropped", "quarantined")
+BLOCK_OUTCOMES = ("merged", "dropped", "refused")
+DIRECTIONS = ("up", "down")
+"""Of bytes, seen from a worker."""
 DROP_REASONS = ("cap", "not_finite", "undeclared")
 
 CLOSED_OF: dict[tuple[str, str], tuple[str, ...]] = {
@@ -45,6 +48,7 @@ CLOSED_OF: dict[tuple[str, str], tuple[str, ...]] = {
     ("webhook_requests_total", "outcome"): DELIVERY_OUTCOMES,
     ("forge_requests_total", "outcome"): CALL_OUTCOMES,
     ("store_requests_total", "outcome"): STORE_OUTCOMES,
+    ("ps_blocks_total", "outcome"): BLOCK_OUTCOMES,
 }
 """(series without prefix, label) where one word means different things in different series."""
 CLOSED: dict[str, tuple[str, ...]] = {
@@ -57,6 +61,7 @@ CLOSED: dict[str, tuple[str, ...]] = {
     "exit": EXITS,
     "event": EVENTS,
     "operation": STORE_OPERATIONS,
+    "direction": DIRECTIONS,
 }
 """Labels whose values are known; the empty value means "not set", as in Prometheus."""
 
