@@ -16,6 +16,7 @@ NAMES = [rule["alert"] for rule in rules_of(ALERTS)]
 WANTED = {
     "RunStalled", "RankSlow", "LossOutsideBand", "LossNotFinite", "GangWaitingLong", "GangRestarting", "GpusHeldSilent",
     "RoundsLost",
+    "PushesStale", "WorkersCutOff",
     "CheckpointOld", "LedgerUnexplained", "ForecastOff", "WebhookSlow", "QueueStuck", "ForgeFailing",
     "StoreNotConditional", "StoreErrors", "LeaseOverdue", "SeriesDropped",
 }  # fmt: skip

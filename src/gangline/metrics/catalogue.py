@@ -90,6 +90,14 @@ CATALOGUE: dict[str, Series] = {
             "federated_refused_total", "c", "Answers of members that did not count.")),
         *_series("rank 0", "run direction", (
             "federated_wire_bytes_total", "c", "Bytes of answers (up) and of what members were asked with (down).")),
+        *_series("rank 0", "run",
+            ("ps_version", "g", "Merges of the first shard of a parameter server."),
+            ("ps_push_age", "g", "Mean age of the pushes of the last merge, in merges."),
+            ("ps_worker_silent_seconds", "g",
+             "Time at the last merge since the last merged push of the worker that was silent longest.")),
+        *_series("rank 0", "run outcome", ("ps_blocks_total", "c", "Blocks by what became of them.")),
+        *_series("rank 0", "run direction", (
+            "ps_wire_bytes_total", "c", "Bytes that workers exchanged with the store.")),
         *_series("rank 0", "run phase statistic", (
             "train_step_phase_seconds", "g", "Time of a phase in a step, over the last 50 steps of rank 0.")),
         *_series("each rank", "run rank statistic",

@@ -64,6 +64,8 @@ class RankSeries:
             self.book.set("train_stragglers", len(self._slow), run=self.run)
         elif kind in ("round", "round_lost"):
             self._round(kind, event)
+        elif kind == "merged":
+            self._merged(event)
         elif kind == "non_finite":
             self.book.add("train_nonfinite_steps_total", run=self.run)
         elif kind == "job_started":
@@ -118,6 +120,19 @@ class RankSeries:
             self.book.set("federated_round_seconds", _number(event.get("seconds")), **own)
             self.book.set("train_step", _number(event.get("step")), **own)
             self.book.set("train_loss", _number(event.get("loss")), **own)
+
+    def _merged(self, event: Mapping[str, Any]) -> None:
+        """A merge of the first shard of a parameter server."""
+        run, ages = self.run, event.get("ages") or ()
+        self.book.set("ps_version", _number(event.get("version")), run=run)
+        self.book.set("ps_worker_silent_seconds", _number(event.get("silent_seconds")), run=run)
+        if ages:
+            self.book.set("ps_push_age", sum(ages) / len(ages), run=run)
+        counts = {"merged": ages, "dropped": event.get("dropped") or (), "refused": event.get("refused") or ()}
+        for outcome, blocks in counts.items():
+            self.book.add("ps_blocks_total", len(blocks), run=run, outcome=outcome)
+        for direction, key in (("up", "sent_bytes"), ("down", "received_bytes")):
+            self.book.add("ps_wire_bytes_total", _number(event.get(key)) or 0.0, run=run, direction=direction)
 
     def _saved(self, event: Mapping[str, Any]) -> None:
         self.book.set("checkpoint_last_step", _number(event.get("step")), run=self.run)

@@ -31,8 +31,9 @@ STORE_OPERATIONS = ("get", "head", "put", "put_if_absent", "compare_and_set", "l
 ORDER_STATES = ("queued", "driving", "parked", "done", "dropped", "quarantined")
 REFUSED_REASONS = get_args(RefusedReason)
 MEMBER_STATES = ("roster", "answered")
+BLOCK_OUTCOMES = ("merged", "dropped", "refused")
 DIRECTIONS = ("up", "down")
-"""From members to the coordinator, and back."""
+"""Directions of bytes, seen from a member or a worker."""
 DROP_REASONS = ("cap", "not_finite", "undeclared")
 
 CLOSED_OF: dict[tuple[str, str], tuple[str, ...]] = {
@@ -53,6 +54,7 @@ CLOSED_OF: dict[tuple[str, str], tuple[str, ...]] = {
     ("webhook_requests_total", "outcome"): DELIVERY_OUTCOMES,
     ("forge_requests_total", "outcome"): CALL_OUTCOMES,
     ("store_requests_total", "outcome"): STORE_OUTCOMES,
+    ("ps_blocks_total", "outcome"): BLOCK_OUTCOMES,
 }
 """(series without prefix, label) where one word means different things in different series."""
 CLOSED: dict[str, tuple[str, ...]] = {

@@ -1,13 +1,23 @@
 """Workers and servers of one run as real gangs, from the commit to the verdict."""
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.line import repositories
+from tests.line.run.test_stopping import DRIVER
 
+from gangline.line.gangs.launchers import open_launcher
 from gangline.line.gangs.logs import gang_of_role
+from gangline.line.run.cancel import cancel_run
 from gangline.line.stages.run_line import run_line
+from gangline.spec.identity import worker_gangs
 from gangline.spec.run_flags import stage
 
 TASK = Path(__file__).parents[2] / "train" / "code" / "model.py"
@@ -60,3 +70,58 @@ def test_two_workers_and_a_server_end_in_an_ordinary_checkpoint(workspace, monke
     assert any(text.startswith("blocks by worker 1: ") for text in texts)
     assert any("for each block of a worker" in text or "a worker, " in text for text in texts)
     assert gang_of_role(record, "worker-2") == f"{record.run.id}-t201"
+
+
+def long_line(steps):
+    return LINE.replace("steps = 16", f"steps = {steps}").replace("outer_steps = 4", "outer_steps = 20")
+
+
+@contextmanager
+def driven(workspace):
+    """A driver in a process of its own, once a worker has pushed; with the run's record."""
+    home = workspace.environ["HOME"]
+    command = [sys.executable, "-c", DRIVER, str(workspace.repo), home]
+    driver = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
+    try:
+        record = until(lambda: next(iter(workspace.records()), None), "a record")
+        pushes = f"{record.gang_prefix}/parameters/pushes/"
+        until(lambda: workspace.store.list(pushes), "a push", seconds=150)
+        yield driver, record
+    finally:
+        driver.kill()
+        driver.wait()
+
+
+def until(holds, what, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s"
+        time.sleep(0.1)
+    return found
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.long
+def test_driver_that_dies_leaves_all_gangs_to_the_next_one(workspace):
+    commit(workspace, long_line(400))
+    with driven(workspace) as (driver, record):
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+        found = run_line(workspace.repo, **workspace.where, observer=workspace.seen)
+    assert (found.run.id, found.run.verdict) == (record.run.id, "passed")
+    workers = stage(found, "train").outputs["workers"]["workers"]
+    assert sum(each["blocks"] for each in workers) == 40
+    assert found.gang.restarts == 0
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.long
+def test_cancelled_run_leaves_no_gang_and_says_what_is_saved(workspace):
+    commit(workspace, long_line(100_000))
+    with driven(workspace) as (_, record):
+        ended = cancel_run(workspace.repo, record.run.id, **workspace.where, reason="enough")
+    assert ended.run.verdict == "cancelled"
+    launcher = open_launcher(workspace.repo, **workspace.where, store=workspace.store)
+    names = [record.run.id, *worker_gangs(record).values()]
+    assert [launcher.status(name).state for name in names] == ["ended"] * 3
+    assert {launcher.collect(name).exit_code for name in names} == {70}

@@ -149,7 +149,10 @@ class _Workers:
             raise
         self._await_workers(0.0 if finished.error else END_SECONDS)
         shares = tuple(share for each in self._ended.finished for share in each.shares)
-        return replace(finished, shares=finished.shares + shares, num_ranks=self._num_ranks(servers))
+        restarts = finished.restarts + sum(each.restarts for each in self._ended.finished)
+        return replace(
+            finished, shares=finished.shares + shares, restarts=restarts, num_ranks=self._num_ranks(servers)
+        )  # fmt: skip
 
     def _follow(self, ctx: RunContext, plan: Plan) -> None:
         """Run one worker to its end; called in a thread."""

@@ -60,7 +60,7 @@ class WorkersSummary:
 
 
 def read_workers(ctx: RunContext) -> WorkersSummary | None:
-    """Summary of a run with a parameter server; None: it has none, or its objects are damaged, which is recorded."""
+    """Summary of a run with a parameter server, recorded; None: it has none, or its objects are damaged."""
     plan = ctx.plan
     if plan.parameters is None:
         return None
@@ -78,7 +78,9 @@ def read_workers(ctx: RunContext) -> WorkersSummary | None:
     except IntegrityError as error:
         ctx.record_event("train", "workers", f"what workers did is not known: {error}")
         return None
-    return summarize_workers(pushes, heads)
+    summary = summarize_workers(pushes, heads)
+    ctx.record_event("train", "workers", summary.text)
+    return summary
 
 
 def summarize_workers(pushes: Iterable[BlockPush], heads: Sequence[Head]) -> WorkersSummary:

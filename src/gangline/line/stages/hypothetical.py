@@ -8,6 +8,7 @@ from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.request.run_request import RunRequest
 from gangline.planner.forecast.interruptions import WEIGHT_BYTES, StorageCost, storage_costs
 from gangline.planner.forecast.optimizer_model import optimizer_model
+from gangline.planner.gang_plans import choice_of_run, line_of_worker
 from gangline.planner.selection.budget import check as check_budget
 from gangline.planner.selection.budget import excess
 from gangline.planner.selection.choice import PlanChoice, choose_by_formula
@@ -48,7 +49,7 @@ def plan_hypothetically(
     Raises:
         ConfigError: The line does not give the shape of its model, or nothing fits.
     """
-    line = request.line
+    line = line_of_worker(request.line)
     model = line.plan.transformer
     if model is None:
         raise ConfigError("plan.transformer: wanted the shape of the model, found none")
@@ -66,7 +67,7 @@ def plan_hypothetically(
         return choose_by_formula(ask(line, inventory), model, ask=ask, inventory=inventory)
 
     found = choose_kinds(line, inventory, choose=choose, ask=ask)
-    choice = found.choice
+    choice = choice_of_run(found.choice, request.line)
     certificate = None
     if network is not None:
         certificate = certificate_of(network, choice, profile, site=site, line=line)

@@ -69,7 +69,7 @@ def plan(ctx: RunContext) -> StageResult:
     if planned.profile is not None and planned.profile.untraced:
         ctx.record_event("plan", "forecast", f"no step of the model could be traced: {planned.profile.untraced}")
     choice, gate, inventory, made = planned.choice, planned.budget, planned.inventory, planned.plan
-    _require_own_devices(ctx, made)
+    _check_workers(ctx, made)
     key, certificate = put_blob(ctx.store, made.to_json()), _certificate(ctx, planned, network)
     kept = [_artifact("plan", made), *([_artifact("certificate", certificate)] if certificate else [])]
     described = _describe(made, choice, key, device_name=inventory.device_names)
@@ -83,8 +83,6 @@ def plan(ctx: RunContext) -> StageResult:
             artifacts=(*record.artifacts, *kept),
         )
 
-    if (exchange := worker_exchange(made)) is not None:
-        ctx.record_event("plan", "exchange", f"{exchange.text}; {EQUAL_WORKERS}")
     over = gate.verdict == "no"
     return StageResult(
         state="failed" if over else "done",
@@ -105,8 +103,10 @@ def plan(ctx: RunContext) -> StageResult:
     )
 
 
-def _require_own_devices(ctx: RunContext, plan: Plan) -> None:
-    """Raise ConfigError if workers of this machine would have to share its GPUs."""
+def _check_workers(ctx: RunContext, plan: Plan) -> None:
+    """Record what workers exchange; raise ConfigError if those of this machine would have to share its GPUs."""
+    if (exchange := worker_exchange(plan)) is not None:
+        ctx.record_event("plan", "exchange", f"{exchange.text}; {EQUAL_WORKERS}")
     if plan.parameters is not None and plan.device == "cuda" and ctx.record.run.launcher.is_here:
         raise ConfigError(
             f"train.parameter_server: wanted GPUs of their own for {plan.num_workers} workers, found a target on this"

@@ -134,7 +134,7 @@ def serve_metrics(environment: RankEnvironment, plan: Plan, events: EventLog) ->
         port,
         world_size=plan.world_size,
         steps=plan.steps,
-        trains=plan.role == "train",
+        trains=plan.role == "train" and not plan.worker,  # the servers report the training of a run with workers
         host="127.0.0.1" if environment.on_loopback else "0.0.0.0",  # noqa: S104  # of a pod, behind its network policy
     )
     if exporter.problem is not None:

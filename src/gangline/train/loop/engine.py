@@ -236,11 +236,11 @@ class TrainingEngine:
         """Make the outer step of local SGD or DiLoCo if it is due, at the end, and before a save that cannot wait."""
         step = self.progress.step
         due = step % self.context.plan.outer_interval == 0
-        due = due or step == self.job.steps
-        if self._outer is None or not (due or forced):
+        ends = due or step == self.job.steps
+        if self._outer is None or not (ends or forced):
             return
         self.context.phase("optimizer")
-        self._outer.step(due=due)
+        self._outer.step(due=ends)
         waited = self.context.waits.take()
         self.context.clock.switch("other")
         self.context.clock.move("optimizer", "wait", waited)

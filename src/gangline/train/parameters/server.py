@@ -92,6 +92,8 @@ class MergeServer:
         self._mergers: list[ShardMerger] = []
         self._inbox: PushInbox | None = None
         self._since_report = _Progress()
+        self._pushed = dict.fromkeys(range(1, plan.num_workers + 1), time.monotonic())
+        """When a push of each worker was last merged."""
 
     def once(self) -> bool:
         """Open the shards, if the workers have begun, and merge what is due; whether anything happened."""
@@ -140,9 +142,13 @@ class MergeServer:
         seen.tokens += sum(each.tokens for each in merge.pushes)
         samples = self._blocks.samples_in(merge.head.done)
         workers = sorted({each.worker for each in merge.pushes})
+        self._pushed |= {each.worker: now for each in merge.pushes}
         context.events.emit(
             "merged", version=merge.head.version, blocks=merge.head.done.count, of=self._blocks.count, workers=workers,
             ages=list(merge.ages), dropped=list(merge.dropped), refused=merge.refused,
+            silent_seconds=now - min(self._pushed.values()),
+            sent_bytes=sum(each.wire_bytes[0] for each in merge.pushes),
+            received_bytes=sum(each.wire_bytes[1] for each in merge.pushes),
         )  # fmt: skip
         step = samples // self._plan.global_batch
         if step == seen.samples // self._plan.global_batch or not seen.losses:
@@ -153,6 +159,8 @@ class MergeServer:
         speed = {"tokens_per_second": seen.tokens / seconds} if seen.tokens else {}
         if context.metrics is not None:
             context.metrics.add(line | speed, now=True)
+        size = 4 * sum(each.shard.size for each in self._mergers)
+        context.events.emit("saved", step=step, key=self._objects.keys.head(0), size_bytes=size)
         context.events.emit(
             "step", step=step, loss=loss, samples=samples - seen.samples, tokens=seen.tokens, seconds=seconds
         )  # fmt: skip
