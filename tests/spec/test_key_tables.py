@@ -16,7 +16,8 @@ def test_committed_reference_is_fresh(tmp_path):
         assert (ROOT / "docs" / "reference" / path.name).read_text() == path.read_text(), "make schemas rewrites it"
 
 
-MAY_BE_EMPTY = ("gate.quality", "train.start.fused", "data.mix", "plan.transformer", "gate.serve", "federated")
+MAY_BE_EMPTY = ("gate.quality", "train.start.fused", "data.mix", "plan.transformer", "gate.serve", "federated",
+                "train.parameter_server")  # fmt: skip
 """Keys of tables that a line repeats, or leaves out."""
 
 

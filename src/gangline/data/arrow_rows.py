@@ -41,7 +41,7 @@ class ArrowRows:
         self._path, self._signed = path, signed
         self._starts: list[int] = [0, *accumulate(batch.num_rows for batch in self._batches)]
         self._columns: dict[int, dict[str, _Column]] = {}
-        """By number of their batch; those that were read."""
+        """Columns that were read, by number of their batch."""
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -83,7 +83,7 @@ class _Column:
 
     def __init__(self, column: pa.Array, *, signed: bool) -> None:
         self.dtype: np.dtype[Any] | None = None
-        """Of the arrays that are read; None: values are text or bytes."""
+        """Type of the arrays that are read; None: values are text or bytes."""
         kind = column.type
         if is_text_or_bytes(kind):
             self.view: Callable[[int], Any] = lambda row: column[row].as_py()

@@ -10,7 +10,7 @@ from gangline.federated.protocol import Contribution, Tensors
 from gangline.spec.federated import FederatedTable, Merge, RefusedReason
 
 _TRIMMED_SHARE = 0.1
-"""Of the answers, left out at each end."""
+"""Share of the answers that is left out at each end."""
 
 
 def weight_of(table: FederatedTable, samples: int) -> float:
@@ -85,7 +85,7 @@ def means_of(answers: Sequence[Contribution]) -> tuple[float | None, dict[str, f
 
 
 Combine = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
-"""Of the changes of a tensor, by answer, and the weights of the answers."""
+"""Rule that combines the changes of a tensor, one an answer, with the weights of the answers."""
 
 
 def _mean(changes: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -55,7 +55,7 @@ class Occasion:
 
     @property
     def text(self) -> str:
-        """In one line, the roster by its digest."""
+        """One line, with the roster by its digest."""
         roster = sha256("\0".join(sorted(self.roster)).encode()).hexdigest()
         return json.dumps([self.run, self.round, self.attempt, self.code, roster])
 

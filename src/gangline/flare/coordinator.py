@@ -39,7 +39,7 @@ _SILENT_SECONDS = 60.0
 _MOST_DEATHS = 3
 _MOST_GENERATIONS = 5
 _MORE_BYTES = 4 << 20
-"""Of a message, in addition to the tensors."""
+"""Bytes that a message may have in addition to the tensors."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,7 +133,7 @@ class RunCoordinator:
         return self.folder / "handover"
 
     def run(self) -> None:
-        """Until the gang's rank asks nothing more, or the process that started this one ends."""
+        """Coordinate until the gang's rank asks nothing more, or the process that started this one ends."""
         while not self.box.is_closed and os.getppid() == self.parent:
             self._look()
             for each in self.candidates.values():

@@ -142,7 +142,7 @@ x = 1
         "evaluate.metrics: wanted a list of strings, found 'abc'",
         (
             "checkpoint: wanted a known key, found an unknown one; there are project, train, env, data, model, "
-            "optimizer, plan, evaluate, gate, prove, publish, infer, trigger, search"
+            "optimizer, plan, evaluate, gate, prove, publish, infer, trigger, search, federated"
         ),
         "gaet: wanted a known key, found an unknown one; did you mean gate?",
     ]

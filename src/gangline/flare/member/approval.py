@@ -29,7 +29,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Approval(Document):
-    """That a code may run among these members."""
+    """Word of an administrator that a code may run among these members."""
 
     code: str
     roster: tuple[str, ...]

@@ -15,7 +15,7 @@ from gangline.errors import CapacityError, ConfigError, GanglineError, StorageEr
 
 CALL_SECONDS = 10.0
 _AGAIN_SECONDS = 2
-"""Between the end of a job and its next start; slurmd compares whole seconds."""
+"""Pause between the end of a job and its next start; slurmd compares whole seconds."""
 _FIELDS = "%A|%T|%r|%P|%q|%S|%N|%k"
 """Number, state, reason, partition, QOS, start, servers, comment; the comment is last, as it may hold anything."""
 _AWAY = re.compile(

@@ -21,7 +21,7 @@ from gangline.spec.codec import Document
 
 PUT_BACK = "put-back.json"
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 8.0
-"""Between two tries; the pauses double."""
+"""First pause between two tries; the pauses double."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,7 +26,7 @@ Started = Callable[[Gang, int], object]
 _ENDING_SECONDS = 30.0
 _MOST_STARTS = 5
 _SHARE_OF_WAITING = 0.9
-"""Of the time that a run may take, for members to accept: the gang's own end is later, and says less."""
+"""Share of a run's time in which members may accept: the gang's own end is later, and says less."""
 VERSION = "2.9."
 """Beginning of the versions of NVFlare that are used."""
 
@@ -43,7 +43,7 @@ def carried(ctx: RunContext, started: Started) -> Iterator[Started]:
     if federation is None or federation.simulated:
         yield started
         return
-    if ctx.record.run.target != "local":
+    if not ctx.record.run.launcher.is_here:
         raise ConfigError(
             f"launch.target: wanted local, for a federation is coordinated from this machine, found"
             f" {ctx.record.run.target}; leave federation.kit out to simulate its members"

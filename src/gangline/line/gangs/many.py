@@ -37,7 +37,7 @@ def submit_gangs(ctx: RunContext) -> Gang:
 
 
 def run_gangs(ctx: RunContext, stage: str, plan: Plan, *, on_started: Callable[[Gang, int], object]) -> FinishedGang:
-    """As `run_gang`, for all gangs of `plan`; of several the shares of all, and the rest of the servers."""
+    """Run all gangs of `plan` as `run_gang` does one; the result has the shares of all, the rest is the servers'."""
     if plan.parameters is None:
         return run_gang(ctx, stage, plan, on_started=on_started)
     observer = ctx.observer
@@ -104,7 +104,7 @@ class _Ended:
 
     finished: list[FinishedGang] = field(default_factory=list)
     errors: list[GanglineError] = field(default_factory=list)
-    """Of workers that did not finish, in the order of their ends."""
+    """Errors of workers that did not finish, in the order of their ends."""
 
 
 class _Workers:

@@ -44,7 +44,7 @@ class ScoreJob:
     """What ranks load, and how many there are."""
 
     name: str
-    """Of the gang's run, which has no record."""
+    """Id of the gang's run, which has no record."""
     record: Record
     """Run of the version."""
     folder: Path

@@ -237,10 +237,8 @@ def _steps_text(finished: FinishedGang, measured: TrainingResult) -> str:
 def _not_finite_text(measured: TrainingResult) -> str:
     if not measured.not_finite:
         return ""
-    last = max(measured.losses, default=0)
-    return (
-        f"the loss of the last step, {measured.final_step}, is not finite; the last finite one is that of step {last}"
-    )
+    step, last = measured.final_step, max(measured.losses, default=0)
+    return f"the loss of the last step, {step}, is not finite; the last finite one is that of step {last}"
 
 
 def _leftovers_text(finished: FinishedGang) -> str:

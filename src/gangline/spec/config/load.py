@@ -16,6 +16,7 @@ from gangline.spec.codec import digest, to_plain
 from gangline.spec.config import grammar
 from gangline.spec.config.fabric import FabricFile
 from gangline.spec.config.federation_table import MemberTable
+from gangline.spec.config.infer_table import InferTable
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import ConfigProblem, FileError, shorten
 from gangline.spec.config.rules_line import Reader
@@ -30,9 +31,10 @@ LATER_DEFAULTS: dict[str, Any] = {
     "project.distributed": True, "project.outputs": [], "project.metrics": None, "project.path": [],
     "publish.files": [], "plan.transformer": None, "train.memory.gradient_sync": "auto", "gate.may_fail": [],
     "data.mix": [], "data.order": "auto", "data.window": 8, "data.parts": 1, "data.workers": "auto", "data.prefetch": 2,
-    "publish.dataset": None, "federated": None,
+    "publish.dataset": None, "gate.serve": None, "infer": to_plain(InferTable()),
+    "train.parameter_server": None, "federated": None,
 }  # fmt: skip
-"""Keys that lines have had since after the first runs, with their defaults."""
+"""Keys and tables that lines have had since after the first runs, with their defaults."""
 UNDIGESTED = ("search", "project.track")
 """What says nothing about one training: runs are named and keyed without it."""
 HOW_TO_BEGIN = (

@@ -12,7 +12,7 @@ from gangline.federated.protocol import Tensors
 from gangline.spec.federated import FederatedTable
 
 _ADAM_BETAS, _ADAM_EPS = (0.9, 0.99), 1e-3
-"""Of FedAdam: Reddi and others, "Adaptive Federated Optimization" (2021)."""
+"""Betas of FedAdam: Reddi and others, "Adaptive Federated Optimization" (2021)."""
 
 
 def exchanged_tensors(model: nn.Module) -> dict[str, Tensor]:

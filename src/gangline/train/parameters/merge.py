@@ -147,7 +147,7 @@ class ShardMerger:
             self._waiting.setdefault(push.block, (push, self._now()))
 
     def is_due(self) -> bool:
-        """As many pushes wait as a merge takes, or the first has waited for its time, or no others will come."""
+        """Whether as many pushes wait as a merge takes, or the first has waited for its time, or no other will come."""
         if not self._waiting:
             return False
         enough = min(self._table.merge_size, self._blocks.count - self.head.done.count)
