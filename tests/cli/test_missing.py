@@ -15,7 +15,11 @@ MAIN = "from gangline.cli.main import main\nmain()"
         (("fastapi",), ("serve",), "gangline[serve]"),
         (("uvicorn",), ("serve",), "gangline[serve]"),
         (("yaml",), ("emit", "job"), "gangline[kubernetes]"),
-        (("psycopg",), ("token", "list", "--database", "postgresql://nobody@127.0.0.1:1/x"), "gangline[postgres]"),
+        (
+            ("psycopg",),
+            ("token", "list", "--database", "postgresql://nobody@127.0.0.1:1/x"),
+            "gangline[serve,postgres]",
+        ),
     ],
 )
 def test_a_missing_package_is_a_config_error_that_names_its_extra(workspace, hidden, arguments, extra):

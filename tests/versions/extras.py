@@ -51,7 +51,7 @@ EXTRAS = (
 )  # fmt: skip
 
 
-WITH_TORCH = ("train", "transformers", "lightning", "accelerate", "infer")
+WITH_TORCH = ("train", "transformers", "lightning", "accelerate", "infer", "federated")
 """Extras that are left out: pairs run `train` with three releases of torch, the default suite the others as locked."""
 
 

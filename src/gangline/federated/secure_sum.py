@@ -19,17 +19,23 @@ from hashlib import sha256
 from typing import Any
 
 import numpy as np
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from cryptography.x509.oid import NameOID
 from numpy.typing import NDArray
 
-from gangline.errors import IntegrityError
+from gangline.errors import IntegrityError, NotInstalledError
+
+try:
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import padding, rsa
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+    from cryptography.x509.oid import NameOID
+except ImportError as missing:
+    raise NotInstalledError(
+        f"federated.secure_sum needs cryptography where members are simulated, {missing}; add it to the lock of [env]"
+    ) from missing
 
 MOST_KEY_BYTES = 64 * 2**10
 """A signed key with its certificates."""

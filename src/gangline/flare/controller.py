@@ -78,7 +78,7 @@ class OfferController(Controller):  # type: ignore[misc]  # nvflare has no types
         """An answer that comes after the task has ended says nothing."""
 
 
-class RoundsController(Controller):  # type: ignore[misc]
+class RoundsController(Controller):  # type: ignore[misc]  # nvflare has no types
     """Carries calls to members and their answers back until the mailbox is closed, or another job takes over."""
 
     def __init__(self, *, mailbox: str, offer: str, members: list[str], roster: list[str], handover: str) -> None:
@@ -171,7 +171,7 @@ def take_bytes_alone() -> None:
     NVFlare ends the job process of a server when it cannot decode an answer: here such an answer is empty, and refused.
     """
     fobs._decomposers.pop("numpy.ndarray", None)  # noqa: SLF001  # there is no public way
-    fobs._dot_handlers.pop(dots.NUMPY_DOWNLOAD, None)  # noqa: SLF001
+    fobs._dot_handlers.pop(dots.NUMPY_DOWNLOAD, None)  # noqa: SLF001  # likewise
     cell.decode_payload = _decode_or_empty
 
 

@@ -57,7 +57,7 @@ class MemberExecutor(Executor):  # type: ignore[misc]  # nvflare has no types
             else:
                 found = self._answer_call(member, kit, shareable, abort_signal)
         except Exception as error:  # model code is behind it
-            self.logger.error(f"{task_name}: {type(error).__name__}: {error}")  # noqa: TRY400
+            self.logger.error(f"{task_name}: {type(error).__name__}: {error}")  # noqa: TRY400  # no traceback: model code wrote it
             found = refused_payload(_reason_of(error))
         return Shareable(found)
 
@@ -96,7 +96,7 @@ class MemberExecutor(Executor):  # type: ignore[misc]  # nvflare has no types
         try:
             answer = member.answer(data, str(payload.get("signature", "")), layer)
         except GanglineError as error:
-            self.logger.error(f"{OFFER}: {type(error).__name__}: {error}")  # noqa: TRY400
+            self.logger.error(f"{OFFER}: {type(error).__name__}: {error}")  # noqa: TRY400  # no traceback: model code wrote it
             reason: RefusedReason = "data" if isinstance(error, ConfigError) else "error"
             answer = OfferAnswer(state="refused", reason=reason, message="the log of this member says why")
         return {"answer": answer.to_json()}

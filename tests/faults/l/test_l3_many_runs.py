@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 from tests.contracts.database.rows import order
 from tests.faults.l.many_runs import fill, named, pages, put_records, rows, searches
 
@@ -41,13 +42,16 @@ def instructions(database, ask):
         nonlocal taken
         taken += 1
 
-    ask()  # a reader is there and knows the tables
-    (reader,) = engine._idle
-    reader.set_progress_handler(count, 1)
+    def watch(connection, _record, _proxy):
+        connection.set_progress_handler(count, 1)
+
+    ask()  # a connection is there and knows the tables
+    event.listen(engine._pool, "checkout", watch)
     try:
         ask()
     finally:
-        reader.set_progress_handler(None, 0)
+        event.remove(engine._pool, "checkout", watch)
+        engine._pool.dispose()
     return taken
 
 

@@ -11,6 +11,7 @@ from tests.flare.offers import new_plan
 
 from gangline.errors import ConfigError, NotInstalledError
 from gangline.line.gangs import federation
+from gangline.line.request.targets import launcher_of
 
 PROGRAM = """
 import os, signal, sys, time
@@ -23,7 +24,7 @@ time.sleep(600)
 def context(plan, *, target="local", **site):
     given = {"kit": "/nonexistent/kit", "admin": "secret:file:/nonexistent/admin"} | site
     return SimpleNamespace(
-        plan=plan, record=SimpleNamespace(run=SimpleNamespace(target=target)),
+        plan=plan, record=SimpleNamespace(run=SimpleNamespace(target=target, launcher=launcher_of(target))),
         site=SimpleNamespace(federation=SimpleNamespace(**given)),
     )  # fmt: skip
 

@@ -25,7 +25,7 @@ from gangline.spec.codec import digest
 
 DRIVER_ROOMS = frozenset({
     "cli", "stack", "serve", "bisect", "drill", "kfp", "init", "search", "line", "registry", "forge", "trackers",
-    "build", "report", "signing", "faults", "launch", "git", "infer",
+    "build", "report", "signing", "faults", "launch", "git", "infer", "flare",
 })  # fmt: skip
 """Rooms that only drivers use: they are not part of the runtime."""
 _ROOTS = ("blake3", "stamina", "prometheus-client")

@@ -13,6 +13,7 @@ from gangline.errors import ConfigError
 from gangline.federated.merge import clip, weight_of
 from gangline.federated.protocol import Contribution, RoundCall, Tensors
 from gangline.train import heartbeat
+from gangline.train.loop import gradient_norm
 from gangline.train.loop.batches import collate
 from gangline.train.loop.evaluation import batch_sums
 from gangline.train.loop.learning_rate import rate_function
@@ -147,5 +148,6 @@ class PlainSteps:
             if each.grad is not None:
                 each.grad.div_(weight)
         if self._plan.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self._parameters, self._plan.clip_norm)
+            norm = gradient_norm.global_norm(self._parameters)
+            gradient_norm.clip(self._parameters, norm, max_norm=self._plan.clip_norm)
         return total, weight

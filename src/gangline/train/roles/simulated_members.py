@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,8 +14,6 @@ from gangline.checkpoint.peers import Peers
 from gangline.errors import CapacityError, IntegrityError
 from gangline.federated.merge import refusal
 from gangline.federated.protocol import Contribution, RoundAnswers, RoundCall
-from gangline.federated.secure_sum import Occasion, SecureSum, add
-from gangline.federated.simulated_identities import identity_of, make_identities
 from gangline.federated.sum_vector import from_bytes, to_bytes
 from gangline.spec.config.rules_federated import LEAST_SUM
 from gangline.spec.federated import FederationPlan, RefusedReason
@@ -24,6 +22,9 @@ from gangline.train.loop.member_training import LocalMember, MemberTraining
 from gangline.train.loop.private_training import RecordPrivacy
 from gangline.train.loop.trainer import Trainer
 from gangline.train.runtime.data_splits import open_split
+
+if TYPE_CHECKING:
+    from gangline.federated.secure_sum import SecureSum
 
 Answers = dict[str, Contribution | RefusedReason]
 
@@ -115,13 +116,18 @@ class GangMembers:
                 found[each["name"]] = each["refused"] or _heard(each, row, call, sizes)
         return dict(sorted(found.items()))
 
-    def _make_sums(self) -> dict[str, SecureSum]:
+    def _make_sums(self) -> "dict[str, SecureSum]":
+        from gangline.federated.secure_sum import SecureSum  # cryptography, which locks of few lines have
+        from gangline.federated.simulated_identities import identity_of, make_identities
+
         made = make_identities(list(self._federation.roster)) if self._context.rank == 0 else {}
         texts: Mapping[str, list[str]] = self._peers.broadcast(made)
         return {each.name: SecureSum(identity_of(texts[each.name]), least=LEAST_SUM) for each in self._own}
 
     def _sum(self, own: Answers, call: RoundCall, down: int) -> RoundAnswers:
         """The answers as one sum, of which no rank sees a part without its masks."""
+        from gangline.federated.secure_sum import Occasion, add
+
         federation, roster = self._federation, len(self._federation.roster)
         occasion = Occasion(
             run=self._context.plan.run,
