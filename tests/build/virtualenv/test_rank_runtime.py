@@ -9,8 +9,8 @@ import gangline
 from gangline.build.virtualenv import rank_runtime
 
 RANK_ROOMS = {
-    "checkpoint", "data", "fabric", "federated", "http", "integrations", "keeper", "measure", "metrics", "optim", "planner",
-    "spec", "storage", "train",
+    "checkpoint", "data", "fabric", "federated", "http", "integrations", "keeper", "measure", "metrics", "optim",
+    "planner", "spec", "storage", "train",
 }  # fmt: skip
 
 OF_DRIVERS = {"gangline/__main__.py", "gangline/data/resolve.py"}
