@@ -12,6 +12,7 @@ from gangline.metrics.series_store import SeriesStore
 COUNTED = {
     "run": "bytegpt-9f31c2a0-k7q2mx", "project": "bytegpt", "forge": "hub", "currency": "EUR", "metric": "eval_loss",
     "commit": "9f31c2a0" + "4b" * 16, "branch": "main", "line": "808080808080", "plan": "ddp-2", "target": "local",
+    "tracker": "lab", "model": "bytegpt", "version": "1",
 }  # fmt: skip
 
 

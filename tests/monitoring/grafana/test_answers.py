@@ -74,11 +74,13 @@ def test_single_numbers_are_single(recording):
             assert len(rows) <= 1, each
 
 
-def test_tables_have_the_columns_that_they_show(recording):
+def test_tables_have_the_columns_that_they_show(recording, known):
     for each in (each for each in expressions() if each.panel.get("type") == "table"):
         wanted = next(step["options"]["include"]["names"] for step in each.panel["transformations"] if "include" in
                       step["options"])  # fmt: skip
         queries = [other for other in expressions() if (other.board, other.place) == (each.board, each.place)]
+        if not all(series_named(query.text) <= known for query in queries):
+            continue  # no server answered in this recording
         found = {f"Value #{target['refId']}" for target in each.panel["targets"]}
         for query in queries:
             for labels, _ in answers(query, recording):
