@@ -143,6 +143,16 @@ def test_absent_slurm_is_no_end_of_a_gang(stand):
     assert stand.launcher.status("run-1").state == "ended", "its keeper has said so"
 
 
+def test_job_that_slurm_has_forgotten_to_have_run_ends_with_its_keepers(stand):
+    stand.launcher.submit(stand.podset(STEPPER))
+    stand.begin("a1")
+    stand.end(0)
+    stand.change(state="PENDING", reason="JobHeldUser")
+    assert stand.launcher.status("run-1").state == "ended"
+    assert stand.launcher.collect("run-1").exit_code == 0
+    assert stand.state["jobs"]["4711"]["state"] == "CANCELLED", "it would run once more"
+
+
 def test_life_that_saved_is_no_end_while_the_job_is_put_back(stand):
     stand.launcher.submit(stand.podset(STEPPER))
     stand.begin("a1")

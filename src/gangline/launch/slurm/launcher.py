@@ -151,6 +151,11 @@ class SlurmLauncher(LocalLauncher):
             stale = stale or max(0.001, self._ask_seconds)
         else:
             state = state_of(seen.job, files.state)
+            if state == "waiting" and is_final(ends):
+                # slurmctld was killed and has forgotten that the job ran: it would run again, or be held for ever
+                with suppress(GanglineError):
+                    self._slurm.cancel(launched.uid)
+                state = "ended"
             if state == "ended":
                 self._record_ends(folder, podset, seen.job, life)
         if state not in ("ended", "waiting") and folder.cancelled() is not None:
