@@ -26,9 +26,8 @@ from gangline.signing.keys import signing_key
 from gangline.spec.dataset import Dataset
 from gangline.spec.gang.score_order import ScoreOrder
 from gangline.spec.identity import score_id
-from gangline.spec.plan import Device, Plan
+from gangline.spec.plan import Device
 from gangline.spec.record import Record
-from gangline.storage.objects.blobs import get_blob
 from gangline.train.model.published import read_config, require_handler
 
 ROWS = 32
@@ -77,10 +76,11 @@ def command(
             batch=rows or max(ROWS, int((config.get("infer") or {}).get("batch") or 1)),
         )  # fmt: skip
         record, identity = _record(workspace, named.version), _identity(named.version, config, order)
+        planned = "cpu" if record.plan is None else record.plan.device
         job = ScoreJob(
             name=score_id(record.run.project, record.commit, [found.digest, *identity]), record=record, folder=folder,
             config=config, order=order, ranks=ranks, nodes=nodes,
-            device=cast(Device, device or _device_of(record, workspace)),
+            device=cast(Device, device or planned),
         )  # fmt: skip
         scoring = Scoring(
             dataset=found, model=f"{named.version.model} {named.version.version}", identity=identity, prefix=job.prefix
@@ -109,10 +109,6 @@ def _write(workspace: Workspace, made: Dataset) -> None:
     key, trusted = signing_key(workspace.site, workspace.environ), trusted_keys_of(workspace)
     write_dataset(workspace.store, made, key, trusted)
     set_alias(workspace.store, made, LATEST, key, trusted, who=who())
-
-
-def _device_of(record: Record, workspace: Workspace) -> str:
-    return "cpu" if record.plan is None else Plan.from_json(get_blob(workspace.store, record.plan.key)).device
 
 
 def _record(workspace: Workspace, version: Version) -> Record:

@@ -94,8 +94,8 @@ class BlockPush:
     versions: tuple[int, ...]
     """Versions of the shards that the block was trained from."""
     samples: int
-    loss: float
-    """Mean loss of the block's steps."""
+    loss: float | None
+    """Mean loss of the block's steps; None: none of them was finite."""
     tokens: int
     seconds: float
     """Time that the worker took for the block."""

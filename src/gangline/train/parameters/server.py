@@ -138,7 +138,7 @@ class MergeServer:
     def _report(self, merge: Merge) -> None:
         """Loss and progress in steps of the run, so that its curve has the axis of other strategies."""
         context, seen, now = self._context, self._since_report, time.monotonic()
-        seen.losses += [each.loss for each in merge.pushes]
+        seen.losses += [each.loss for each in merge.pushes if each.loss is not None]
         seen.tokens += sum(each.tokens for each in merge.pushes)
         samples = self._blocks.samples_in(merge.head.done)
         workers = sorted({each.worker for each in merge.pushes})

@@ -239,10 +239,10 @@ class WorkerStep:
             raise NonFiniteError(f"block {self._block}: the weights are not finite; lower the rate, or clip gradients")
         changes = self._encoder.encode(change, after)
         self._blend.push(self._block, -change)
-        losses = self._losses or [0.0]
         push = BlockPush(
             run=self._plan.run, block=self._block, attempt=1, worker=self._plan.worker, versions=self._versions,
-            samples=self._blocks.samples(self._block), loss=fsum(losses) / len(losses), tokens=self._tokens,
+            samples=self._blocks.samples(self._block), tokens=self._tokens,
+            loss=fsum(self._losses) / len(self._losses) if self._losses else None,
             seconds=round(time.monotonic() - self._began, 3), silent_seconds=0.0, wire_bytes=(0, 0), digests=(),
         )  # fmt: skip
         exchange.send(push, changes)
