@@ -8,6 +8,7 @@ It needs the standard library alone. `gangline fabric probe` asks the listeners 
 """
 
 import argparse
+import errno
 import hmac
 import json
 import os
@@ -19,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -45,6 +46,9 @@ PORT = 4719
 TIMEOUT_SECONDS = 5.0
 CONNECT_SECONDS = 1.5
 """A listener that takes longer is away; long enough for a handshake that lost one packet, sent again after 1 s."""
+ASK_CONNECTIONS = 8
+"""Source ports that a request tries: where uplinks hash, one that is dead takes three of four connections of two."""
+_NEXT_CONNECTION_SECONDS = 0.1
 REPLY_SECONDS = 1.0
 """A probe whose reply takes longer is lost."""
 MOST_SOCKETS = 512
@@ -172,26 +176,25 @@ class _Request(socketserver.StreamRequestHandler):
 def ask(
     address: Address, secret: bytes, request: Mapping[str, Any], *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> dict[str, Any]:
-    """The listener's answer to a request.
+    """The listener's answer to a request, over the first of several connections that a lossy network lets through.
 
     Raises:
         CapacityError: Nothing answers there.
         UsageError: It refuses the request; or the error that it met.
     """
-    with _connected(address, secret, request) as (connection, lines):
+    with _connected(address, secret, request, connections=ASK_CONNECTIONS) as (connection, lines):
         connection.settimeout(timeout_seconds)
         return _answer_of(address, lines.readline(_MOST_ANSWER_BYTES))
 
 
 @contextmanager
-def _connected(address: Address, secret: bytes, request: Mapping[str, Any]) -> Iterator[tuple[socket.socket, BinaryIO]]:
+def _connected(
+    address: Address, secret: bytes, request: Mapping[str, Any], *, connections: int = 1
+) -> Iterator[tuple[socket.socket, BinaryIO]]:
     """Connection to a listener to which a signed request was sent, and its reader of lines."""
     text = json.dumps(request).encode()
     try:
-        with (
-            socket.create_connection(address, timeout=CONNECT_SECONDS) as connection,
-            connection.makefile("rb") as lines,
-        ):
+        with _first_connection(address, connections) as connection, connection.makefile("rb") as lines:
             connection.settimeout(TIMEOUT_SECONDS)
             nonce = lines.readline(MOST_LINE_BYTES).strip().decode("ascii", "replace")
             connection.sendall(_sign(secret, nonce, text) + b" " + text + b"\n")
@@ -202,6 +205,30 @@ def _connected(address: Address, secret: bytes, request: Mapping[str, Any]) -> I
             f"wanted a listener at {address[0]}:{address[1]}, found: {found}; start one there with "
             "python -m gangline.fabric.probe"
         ) from error
+
+
+def _first_connection(address: Address, count: int) -> socket.socket:
+    """The first of `count` connections, begun one after another, that is there in time.
+
+    Raises:
+        OSError: The address refuses a connection, or lets none through.
+    """
+    family, kind, _, _, target = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+    until = time.monotonic() + CONNECT_SECONDS
+    with ExitStack() as begun, selectors.DefaultSelector() as answered:
+        while (left := until - time.monotonic()) > 0:
+            if len(answered.get_map()) < count:
+                each = begun.enter_context(socket.socket(family, kind))
+                each.setblocking(False)
+                if (code := each.connect_ex(target)) not in (0, errno.EINPROGRESS):
+                    raise OSError(code, os.strerror(code))
+                answered.register(each, selectors.EVENT_WRITE, each)
+                left = min(left, _NEXT_CONNECTION_SECONDS)
+            for key, _ in answered.select(timeout=left):
+                if code := key.data.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                    raise OSError(code, os.strerror(code))
+                return socket.socket(fileno=os.dup(key.fd))
+    raise TimeoutError("no answer in time")
 
 
 def _answer_of(address: Address, line: bytes) -> dict[str, Any]:
