@@ -56,9 +56,9 @@ class FabricTable:
     intra_bus_bytes_per_second: float | None = None
     """Bus bandwidth between the GPUs of a server, of one GPU; none: not known."""
     nic_latency_seconds: float | None = None
-    """Latency of a message of a collective between ranks on two servers; none: forecasts count 0."""
+    """Latency of a message of a collective between ranks on two servers; none: that of the site, else 0."""
     intra_latency_seconds: float | None = None
-    """Latency of a message of a collective between the GPUs of a server; none: forecasts count 0."""
+    """Latency of a message of a collective between the GPUs of a server; none: that of the site, else 0."""
     leaf_uplinks: int | None = None
     """Ports of a leaf towards the spines; none: not known."""
     oversubscription: float | None = None
