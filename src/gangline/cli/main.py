@@ -59,7 +59,7 @@ ENTRIES = (
 )
 
 _LONGEST_LINE = 4000
-"""Of a message."""
+"""Most characters of a message."""
 _KINDS = {CancelledError.exit_code: "stopped", StillRunning.exit_code: "still running"}
 """Endings that are no errors."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
