@@ -18,10 +18,7 @@ PREPOSITIONS = {
 # fmt: on
 """Words with which a text leans on the name above it: `seconds` "Of one try." says nothing in a list of options."""
 
-LEANING = {
-    "cli": 17, "data": 2, "infer": 1, "keeper": 19, "planner": 228, "serve": 3,
-    "train": 51,
-}  # fmt: skip
+LEANING = {"planner": 228}
 """Texts of rooms that are not mended yet, counted; a number only falls, and a room that is not listed has none."""
 
 
