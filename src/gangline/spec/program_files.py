@@ -27,7 +27,7 @@ OUTPUTS = "outputs.json"
 """Name of the list, in the store and in the gang's folder once it is in the store."""
 FOLDER = "outputs"
 OUTPUTS_VARIABLE = "GANGLINE_OUTPUTS"
-"""Variable of a gang that is asked to collect: `OutputsAsked` as JSON."""
+"""Variable of a gang that is asked to collect: `OutputsRequest` as JSON."""
 IGNORED_FOLDER = "__pycache__"
 """Folder that no program means."""
 MOST_OMITTED_LISTED = 100

@@ -29,7 +29,7 @@ def after_exit(order: Order, code: int, *, record: Record | None, last_message: 
         order: As it was driven.
         code: Exit code; negative for a signal.
         record: As it is then, where there is one.
-        said: The driver's last words.
+        last_message: What the driver said last.
         now: Seconds since the epoch.
     """
     if code == CapacityError.exit_code and record is not None and awaits_approval(record):

@@ -106,10 +106,11 @@ class PodRunner:
     pod: PodTable
 
     def run(self, job: ModuleJob) -> ModuleResult:
-        """Run `job` by the protocol. Raises, besides:
+        """Run `job` by the protocol.
 
-        ConfigError: There is no image, pods reach no store, or the cluster refuses such a pod.
-        CapacityError: No server has room for it.
+        Raises:
+            ConfigError: There is no image, pods reach no store, or the cluster refuses such a pod.
+            CapacityError: No server has room for it.
         """
         if self.whose.image is None:
             raise ConfigError(
