@@ -54,7 +54,7 @@ ENTRIES = (
     CommandEntry("sweep", "Delete gangs whose run has ended or has no driver.", _CARE),
     CommandEntry("placer", "Give queued gangs of a cluster their servers, whole gangs only.", _CARE),
     CommandEntry("store", "Check or copy the object store.", _CARE),
-    CommandEntry("fabric", "The network: what there is, what it makes of a training, what is slow in it.", _CARE),
+    CommandEntry("fabric", "The network: what there is, how it changes speed and cost, what is slow in it.", _CARE),
     CommandEntry("metrics", "Check or export the metric series of runs.", _CARE),
 )
 

@@ -23,7 +23,7 @@ _BROKE = 1
 
 
 def after_exit(order: Order, code: int, *, record: Record | None, last_message: str, now: float) -> Order:
-    """The order after its driver ended with `code` and left the run open, or bore none.
+    """The order after its driver ended with `code` and left the run open, or created no run.
 
     Args:
         order: As it was driven.
