@@ -65,12 +65,12 @@ class FinishedGang:
 
     name: str
     plan: Plan
-    """Of the last attempt."""
+    """Plan of the last attempt."""
     end: GangEnd
     result: GangResult | None
     """None: the program writes no result, or the gang failed."""
     shares: tuple[GangShare, ...]
-    """Of every attempt, for the ledger."""
+    """Shares of every attempt, for the ledger."""
     attempts: int
     earlier: tuple[GangEnd, ...] = ()
     """Ends of the attempts before the last one."""
@@ -79,7 +79,7 @@ class FinishedGang:
     num_ranks: int = 0
     """Ranks of all gangs that held the shares at the same time; 0: those of the plan."""
     error: GanglineError | None = None
-    """Of the class of its exit code, if it failed and there is no further attempt."""
+    """Error of the class of its exit code, if it failed and there is no further attempt."""
 
 
 @dataclass(kw_only=True, slots=True)

@@ -96,7 +96,7 @@ class OrderRunner:
         """The order as it is to be settled.
 
         Raises:
-            Stopping: Nothing is to be settled.
+            RunnerStopped: Nothing is to be settled.
             GanglineError: It failed on the way; try again.
         """
         try:
