@@ -7,7 +7,7 @@ ServerRule = Literal["sgd", "adam"]
 Merge = Literal["mean", "median", "trimmed"]
 RefusedReason = Literal[
     "unknown_member", "old_round", "second_answer", "shape", "size", "not_finite", "signature", "code", "budget",
-    "data", "class_list", "error",
+    "data", "class_list", "lost", "error",
 ]  # fmt: skip
 """Why an answer or a member does not count; each is counted by itself."""
 
