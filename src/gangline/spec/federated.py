@@ -100,3 +100,8 @@ class FederationPlan:
     """Names of the members that may take part, sorted."""
     simulated: bool
     """Members are simulated in this gang, on shares of the commit's data."""
+
+    @property
+    def is_data_of_members(self) -> bool:
+        """Whether no sample is on this side: real members train, and judge the model on their own."""
+        return not self.simulated and self.table.evaluate == "members"
