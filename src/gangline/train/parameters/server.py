@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import fsum
 
-from gangline.errors import SIGTERM_CODE, IntegrityError, StorageError
+from gangline.errors import SIGTERM_CODE, ConfigError, IntegrityError, StorageError
 from gangline.train import heartbeat
 from gangline.train.account.results import losses_of, write_result
 from gangline.train.parameters.claims import list_from
@@ -25,6 +25,7 @@ from gangline.train.parameters.layout import (
 )
 from gangline.train.parameters.merge import Merge, ShardMerger
 from gangline.train.runtime.context import RankContext
+from gangline.units import counted
 
 CALL_SECONDS = 300.0
 """Silence that is announced for one pass over the store."""
@@ -125,6 +126,11 @@ class MergeServer:
             return False
         shards = found[0].shards()
         own = shards[self._context.rank :: self._plan.world_size]
+        if not own:
+            raise ConfigError(
+                f"train.parameter_server.servers: wanted at most one for each of {counted(len(shards), 'shard')}, found"
+                f" {self._plan.world_size}; servers = {len(shards)} works, or a smaller shard_bytes"
+            )
         self._mergers = [ShardMerger(self._objects, each, self._plan, blocks=self._blocks) for each in own]
         self._inbox = PushInbox(
             self._objects, shards=len(shards), workers=self._table.workers, blocks=self._blocks
