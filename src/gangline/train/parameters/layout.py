@@ -279,13 +279,6 @@ class ParameterStore:
         return blob.etag if blob is not None and blob.data == data else None
 
 
-def block_of(key: str) -> tuple[int, int]:
-    """Block and attempt of the key of a claim or push; the attempt of a push is 0."""
-    stem = key.rsplit("/", 1)[1].removesuffix(".json")
-    block, _, attempt = stem.partition(".")
-    return int(block), int(attempt or 0)
-
-
 @dataclass(frozen=True, slots=True)
 class RunBlocks:
     """The work of a run in blocks of steps: block `n` has the steps and samples that follow those of block `n - 1`."""

@@ -21,7 +21,6 @@ from gangline.train.parameters.layout import (
     ParameterStore,
     RowLayout,
     RunBlocks,
-    block_of,
 )
 from gangline.train.parameters.merge import Merge, ShardMerger
 from gangline.train.runtime.context import RankContext
@@ -46,8 +45,7 @@ class PushInbox:
         """
         self._known = {block: push for block, push in self._known.items() if block >= first}
         refused: dict[int, str] = {}
-        for entry in list_from(self._objects.store, self._objects.keys.pushes, first):
-            block, _ = block_of(entry.key)
+        for block, _, entry in list_from(self._objects.store, self._objects.keys.pushes, first):
             if block in self._known:
                 continue
             try:
@@ -65,6 +63,8 @@ class PushInbox:
             raise IntegrityError(f"wanted the push of block {block} of {self._blocks.count}, found one of {push.block}")
         if len(push.versions) != self._shards or len(push.digests) != self._shards:
             raise IntegrityError(f"wanted changes of {self._shards} shards, found {len(push.digests)}")
+        if min(push.versions) < 0:
+            raise IntegrityError(f"wanted versions from 0 on, found {min(push.versions)}")
         if push.samples != self._blocks.samples(block):
             raise IntegrityError(f"wanted {self._blocks.samples(block)} samples, found {push.samples}")
         claim = self._objects.read(Claim, self._objects.keys.claim(block, push.attempt))
