@@ -5,14 +5,14 @@ import signal
 import time
 
 import pytest
-from tests.train.gang import KEY, stored_model
-from tests.train.parameters.parts import launch_parts, run_plan
+from tests.train.gang import stored_model
+from tests.train.parameters.parts import heads_of, launch_parts, pushes_of, run_plan, until
 
 from gangline.errors import SIGKILL_CODE, SIGTERM_CODE
 from gangline.faults.proxy import FaultProxy
 from gangline.faults.s3_gateway import S3Gateway
 from gangline.spec.mesh import Mesh
-from gangline.train.parameters.layout import BlockPush, Head, ParameterKeys, ParameterStore, RowLayout
+from gangline.train.parameters.layout import ParameterKeys
 
 
 def test_two_workers_and_a_server_train_every_block_once(make_gang):
@@ -43,25 +43,6 @@ def test_workers_of_two_ranks_and_three_servers_train_every_block_once(make_gang
     assert {(head.done.mark, head.dropped, head.refused) for head in heads} == {(8, 0, 0)}
     assert (servers.result().final_step, servers.result().jobs[0].step) == (16, 16)
     assert len(stored_model(servers, servers.result().checkpoint)) > 0
-
-
-def until(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-
-
-def pushes_of(plan, store):
-    keys = ParameterKeys.of(plan)
-    found = ParameterStore(store, keys, plan.run, KEY)
-    return [found.read(BlockPush, entry.key)[0] for entry in store.list(keys.pushes)]
-
-
-def heads_of(plan, store):
-    found = ParameterStore(store, ParameterKeys.of(plan), plan.run, KEY)
-    shards = found.read(RowLayout, found.keys.layout)[0].shards()
-    return [found.read(Head, found.keys.head(each.number))[0] for each in shards]
 
 
 @pytest.mark.slow
@@ -117,7 +98,9 @@ def test_run_that_is_stopped_gives_its_blocks_back_and_continues_from_the_heads(
     plan = run_plan(steps=64)
     gangs = [make_gang() for _ in range(3)]
     parts = launch_parts(make_gang, plan, gangs=gangs)
-    until(lambda: gangs[0].store.list(ParameterKeys.of(plan).pushes) and heads_of(plan, gangs[0].store)[0].done.count >= 2)
+    until(
+        lambda: gangs[0].store.list(ParameterKeys.of(plan).pushes) and heads_of(plan, gangs[0].store)[0].done.count >= 2
+    )
     for gang in gangs:
         os.kill(gang.events(event="started")[0]["pid"], signal.SIGTERM)
     assert [generation.wait() for _, generation in parts.values()] == [[SIGTERM_CODE]] * 3, gangs[1].log()
