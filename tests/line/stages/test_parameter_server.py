@@ -63,9 +63,8 @@ def test_two_workers_and_a_server_end_in_an_ordinary_checkpoint(workspace, monke
     assert record.proof.same_loss == "unknown"
     assert record.curve.points[-1].step == 16
     assert record.ledger.seconds["exchange"] > 0
-    workers = stage(record, "train").outputs["workers"]
-    assert sum(each["blocks"] for each in workers["workers"]) == 8
-    assert (workers["dropped"], workers["refused"]) == (0, 0)
+    assert sum(each.blocks for each in record.workers.workers) == 8
+    assert (record.workers.dropped, record.workers.refused) == (0, 0)
     texts = [event.text for event in record.events]
     assert any(text.startswith("blocks by worker 1: ") for text in texts)
     assert any("for each block of a worker" in text or "a worker, " in text for text in texts)
@@ -109,8 +108,7 @@ def test_driver_that_dies_leaves_all_gangs_to_the_next_one(workspace):
         driver.wait()
         found = run_line(workspace.repo, **workspace.where, observer=workspace.seen)
     assert (found.run.id, found.run.verdict) == (record.run.id, "passed")
-    workers = stage(found, "train").outputs["workers"]["workers"]
-    assert sum(each["blocks"] for each in workers) == 40
+    assert sum(each.blocks for each in found.workers.workers) == 40
     assert found.gang.restarts == 0
 
 

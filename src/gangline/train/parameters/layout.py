@@ -152,6 +152,11 @@ class Head:
     age_sum: int = 0
     """Merges between the pull and the merge of all merged pushes, added up."""
 
+    @property
+    def merged(self) -> int:
+        """Blocks that are in the weights."""
+        return self.done.count - self.dropped - self.refused
+
 
 class OfRun(Protocol):
     """A document that names its run."""

@@ -149,10 +149,12 @@ class MergeServer:
         samples = self._blocks.samples_in(merge.head.done)
         workers = sorted({each.worker for each in merge.pushes})
         self._pushed |= {each.worker: now for each in merge.pushes}
+        silent = min(self._pushed, key=self._pushed.__getitem__)
         context.events.emit(
             "merged", version=merge.head.version, blocks=merge.head.done.count, of=self._blocks.count, workers=workers,
             ages=list(merge.ages), dropped=list(merge.dropped), refused=merge.refused,
-            silent_seconds=now - min(self._pushed.values()),
+            age_mean=merge.head.age_sum / max(merge.head.merged, 1), num_dropped=merge.head.dropped,
+            num_refused=merge.head.refused, silent_seconds=now - self._pushed[silent], silent_worker=silent,
             sent_bytes=sum(each.wire_bytes[0] for each in merge.pushes),
             received_bytes=sum(each.wire_bytes[1] for each in merge.pushes),
         )  # fmt: skip
