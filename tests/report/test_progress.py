@@ -43,7 +43,9 @@ def test_merges_of_a_parameter_server_are_counted_in_blocks_and_name_a_silent_wo
     )
     silent = merged(4, num_dropped=2, silent_seconds=180.0, silent_worker=2)
     said = seen(*events, silent, plan="4 x fsdp-8", steps=1600).sentence()
-    assert "block 4/400 loss 2.5 \u00b7 age 0.6, 2 dropped \u00b7 worker 2 has pushed nothing for 3 min 0 s \u00b7" in said
+    assert (
+        "block 4/400 loss 2.5 \u00b7 age 0.6, 2 dropped \u00b7 worker 2 has pushed nothing for 3 min 0 s \u00b7" in said
+    )
 
 
 def test_a_program_that_makes_more_steps_than_planned_is_not_said_to_finish():

@@ -74,7 +74,7 @@ def template_values(record: Record, base: Record | None = None) -> dict[str, Any
         "split": facts.split_tiles(record),
         "owners": owner_picture(record),
         "ledger": facts.ledger_rows(record.ledger) if record.ledger else [],
-        "training": training_rows(record),
+        "training": [row for row in training_rows(record) if row[0] != "workers"],  # they have a section
         "off": facts.forecast_off(record),
         "program_decides": facts.program_decides(record),
         "trained_by": facts.trained_by(record),
