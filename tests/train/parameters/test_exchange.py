@@ -44,7 +44,8 @@ def send(world, exchange, block):
     encoder = ChangeEncoder(world.shards, world.layout.size, world.plan.parameters.compression)
     push = BlockPush(
         run=world.plan.run, block=block, attempt=1, worker=1, versions=(0, 0, 0, 0),
-        samples=world.blocks.samples(block), loss=1.0, tokens=0, seconds=1.0, silent_seconds=0.0, wire_bytes=(0, 0), digests=(),
+        samples=world.blocks.samples(block), loss=1.0, tokens=0, seconds=1.0, silent_seconds=0.0, wire_bytes=(0, 0),
+        digests=(),
     )  # fmt: skip
     exchange.send(push, encoder.encode(torch.ones(12), START))
 
