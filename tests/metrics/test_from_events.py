@@ -63,6 +63,20 @@ def test_saves_failures_and_non_finite_steps_are_reported():
     }  # fmt: skip
 
 
+def test_merges_and_refused_pushes_of_a_parameter_server_are_reported():
+    merge = {
+        "event": "merged", "version": 3, "silent_seconds": 4.0, "ages": [0, 1], "dropped": [7], "refused": {},
+        "sent_bytes": 100, "received_bytes": 400,
+    }  # fmt: skip
+    found = reported(0, merge, {"event": "push_refused", "block": 5, "reason": "another layout"})
+    assert found == {
+        ("ps_version", "r"): 3, ("ps_worker_silent_seconds", "r"): 4.0, ("ps_push_age", "r"): 0.5,
+        ("ps_blocks_total", "r", "merged"): 2, ("ps_blocks_total", "r", "dropped"): 1,
+        ("ps_blocks_total", "r", "refused"): 1,
+        ("ps_wire_bytes_total", "r", "up"): 100, ("ps_wire_bytes_total", "r", "down"): 400,
+    }  # fmt: skip
+
+
 def test_a_diverged_or_damaged_event_breaks_nothing():
     bad = {"event": "step", "loss": float("nan"), "seconds": "soon", "phases": None, "step": None, "samples": True}
     assert reported(0, bad) == {("train_samples_total", "r"): 0, ("train_tokens_total", "r"): 0,

@@ -31,6 +31,23 @@ def test_the_sentence_holds_step_loss_speed_and_time_left():
     assert progress.sentence() == "ddp-2 30/60 loss 2.5 · 10.0 k tokens/s · ETA 3.0 s"
 
 
+def merged(blocks, **fields):
+    data = {"event": "merged", "rank": 0, "blocks": blocks, "of": 400, "age_mean": 0.62, "silent_seconds": 2.0}
+    return GangEvent(kind="progress", data=data | fields)
+
+
+def test_merges_of_a_parameter_server_are_counted_in_blocks_and_name_a_silent_worker():
+    events = [each for block in (1, 2, 3) for each in (merged(block), step(4 * block, seconds=0.8))]
+    assert seen(*events, plan="4 x fsdp-8", steps=1600).sentence() == (
+        "4 x fsdp-8 block 3/400 loss 2.5 \u00b7 age 0.6 \u00b7 1.2 k tokens/s \u00b7 ETA 5 min 18 s"
+    )
+    silent = merged(4, num_dropped=2, silent_seconds=180.0, silent_worker=2)
+    said = seen(*events, silent, plan="4 x fsdp-8", steps=1600).sentence()
+    assert (
+        "block 4/400 loss 2.5 \u00b7 age 0.6, 2 dropped \u00b7 worker 2 has pushed nothing for 3 min 0 s \u00b7" in said
+    )
+
+
 def test_a_program_that_makes_more_steps_than_planned_is_not_said_to_finish():
     assert seen(*(step(i) for i in range(1, 9)), steps=5).sentence() == "step 8 loss 2.5 · 10.0 k tokens/s"
 

@@ -66,6 +66,8 @@ class RankSeries:
             self._round(kind, event)
         elif kind == "merged":
             self._merged(event)
+        elif kind == "push_refused":
+            self.book.add("ps_blocks_total", run=self.run, outcome="refused")
         elif kind == "non_finite":
             self.book.add("train_nonfinite_steps_total", run=self.run)
         elif kind == "job_started":

@@ -19,6 +19,8 @@ ACTIVITY_WORDS = {
     "checkpoint": "saving", "evaluate": "evaluating", "profile": "writing a profile",
 }  # fmt: skip
 """Activity of rank 0 while it takes no steps, by phase."""
+SILENT_SECONDS = 60.0
+"""Least silence of a worker of a parameter server that is named."""
 LARGEST_DRAWN = 1e30
 """A diverged loss is written, not drawn: on its scale all other steps would look alike."""
 
@@ -66,9 +68,9 @@ class StageProgress:
     """(seconds, tokens) of the recent steps of rank 0; not of its first, which has what a program does once."""
     ranks: dict[int, RankPhases] = field(default_factory=dict)
     round: str = ""
-    """Last merged round of a federation, `round 84/200`; empty: there is none."""
+    """Last merged round of a federation, `round 84/200`, or merged blocks of workers; empty: there are none."""
     answered: str = ""
-    """How many members answered in it."""
+    """How many members answered in it, or how old the pushes of workers are, and which one is silent."""
 
     def see(self, event: GangEvent) -> None:
         """Fold one event in."""
@@ -101,6 +103,8 @@ class StageProgress:
             self._see_step(data)
         elif name == "round" and data.get("rank", 0) == 0:
             self._see_round(data)
+        elif name == "merged":
+            self._see_merge(data)
         elif data.get("rank", 0) == 0:
             self._see_first(name, data)
 
@@ -131,10 +135,12 @@ class StageProgress:
         if rank == 0:
             is_timed, self.steps_now = self.steps_now, True
             self.doing, self.is_over = "", False
-            self.step = int(data["step"])
+            before, self.step = self.step, int(data["step"])
             self.losses.append(_number(data.get("loss"), float("nan")))
             if is_timed:
-                self.speeds.append((_number(data.get("seconds"), 0.0), _number(data.get("tokens"), 0.0)))
+                steps = max(self.step - before, 1) if self.round else 1  # a merge may be many
+                seconds, tokens = _number(data.get("seconds"), 0.0), _number(data.get("tokens"), 0.0)
+                self.speeds.append((seconds / steps, tokens / steps))
 
     def _see_round(self, data: dict[str, Any]) -> None:
         """A round of a federation is many local steps: what remains is counted in rounds."""
@@ -145,6 +151,16 @@ class StageProgress:
         self.answered = f"{clean(data.get('answered'), 20)} of {clean(data.get('members'), 20)} answered"
         if self.step > before:
             self.speeds.append((_number(data.get("seconds"), 0.0) / (self.step - before), 0.0))
+
+    def _see_merge(self, data: dict[str, Any]) -> None:
+        """A merge of a parameter server; its loss comes with the step that follows."""
+        self.round = f"block {clean(data.get('blocks'), 20)}/{clean(data.get('of'), 20)}"
+        parts = [f"age {_number(data.get('age_mean'), 0.0):.1f}"]
+        parts += [f"{each} {word}" for word in ("dropped", "refused") if (each := int(data.get(f"num_{word}") or 0))]
+        self.answered = ", ".join(parts)
+        if (silent := _number(data.get("silent_seconds"), 0.0)) > SILENT_SECONDS:
+            worker = clean(data.get("silent_worker"), 20)
+            self.answered += f" \u00b7 worker {worker} has pushed nothing for {format_seconds(silent)}"
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from gangline.report.matrix_updates import updates_words
 from gangline.report.text import clean, percent, step_time
+from gangline.report.workers import workers_words
 from gangline.spec.federated import FederationResult
 from gangline.spec.forecast import PARTS
 from gangline.spec.measurements import Samples, StartedFrom, Training
@@ -31,6 +32,7 @@ def training_rows(record: Record) -> list[tuple[str, str]]:
         ("samples", _samples(training)),
         ("optimizer", _optimizer(record, training)),
         ("federation", federation_words(record.federated)),
+        ("workers", workers_words(record.workers)),
     ]
     return [(name, said) for name, said in rows if said]
 

@@ -1,4 +1,4 @@
-"""`[train.parameter_server]` of a line as frozen data, and which gang of such a run obeys a plan."""
+"""`[train.parameter_server]` of a line as frozen data, which gang of such a run obeys a plan, and what workers did."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -56,3 +56,37 @@ class ParameterPlan:
     """Whose plan it is: that of the run, of its server gang, or of one worker gang."""
     worker: int = 0
     """Number of the worker, from 1; 0: it is no worker's plan."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerTotals:
+    """All pushes of one worker."""
+
+    worker: int
+    """Number of the worker, from 1."""
+    blocks: int
+    """Blocks that it pushed."""
+    seconds: float
+    """Time of its blocks."""
+    sent_bytes: int
+    """Bytes of its changes."""
+    received_bytes: int
+    """Bytes of the weights that it pulled."""
+    silent_seconds: float
+    """Time without an answer of the store."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkersSummary:
+    """All workers of a run, and what the servers did with their pushes."""
+
+    workers: tuple[WorkerTotals, ...]
+    """Workers that pushed; empty: nothing is known of them one by one."""
+    merges: int
+    """Versions of the shard that has most."""
+    age_mean: float
+    """Merges between the pull that a push started from and its own merge, on average over all shards."""
+    dropped: int
+    """Blocks that were too old, in the shard that has most of them."""
+    refused: int
+    """Blocks that were refused, in the shard that has most of them."""

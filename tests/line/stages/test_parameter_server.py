@@ -15,6 +15,7 @@ from tests.line.run.test_stopping import DRIVER
 
 from gangline.line.gangs.launchers import open_launcher
 from gangline.line.gangs.logs import gang_of_role
+from gangline.line.gangs.many import WORKER
 from gangline.line.run.cancel import cancel_run
 from gangline.line.stages.run_line import run_line
 from gangline.spec.identity import worker_gangs
@@ -63,13 +64,30 @@ def test_two_workers_and_a_server_end_in_an_ordinary_checkpoint(workspace, monke
     assert record.proof.same_loss == "unknown"
     assert record.curve.points[-1].step == 16
     assert record.ledger.seconds["exchange"] > 0
-    workers = stage(record, "train").outputs["workers"]
-    assert sum(each["blocks"] for each in workers["workers"]) == 8
-    assert (workers["dropped"], workers["refused"]) == (0, 0)
+    assert sum(each.blocks for each in record.workers.workers) == 8
+    assert (record.workers.dropped, record.workers.refused) == (0, 0)
     texts = [event.text for event in record.events]
     assert any(text.startswith("blocks by worker 1: ") for text in texts)
     assert any("for each block of a worker" in text or "a worker, " in text for text in texts)
+    assert [event.text for event in record.events if event.kind == WORKER] == []
     assert gang_of_role(record, "worker-2") == f"{record.run.id}-t201"
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.slow
+def test_workers_of_two_ranks_and_two_servers_end_in_an_ordinary_checkpoint(workspace, monkeypatch):
+    """Four megabytes of weights in shards of one, the least that a line may ask for."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    line = LINE.replace("width = 8", "width = 512").replace("ranks = 1", "ranks = 2")
+    commit(workspace, line.replace("workers = 2", "workers = 2\nservers = 2\nshard_bytes = 1048576"))
+    record = run_line(workspace.repo, **workspace.where, observer=workspace.seen)
+    assert record.run.verdict == "passed", (workspace.seen.notes, [each.text for each in record.events])
+    assert record.plan.name == "2 x ddp-2"
+    assert record.proof.tensors_equal == record.proof.tensors > 0
+    assert sum(each.blocks for each in record.workers.workers) == 8
+    assert (record.workers.dropped, record.workers.refused) == (0, 0)
+    assert record.gang.restarts == 0
+    assert [event.text for event in record.events if event.kind == WORKER] == []
 
 
 def long_line(steps):
@@ -109,8 +127,7 @@ def test_driver_that_dies_leaves_all_gangs_to_the_next_one(workspace):
         driver.wait()
         found = run_line(workspace.repo, **workspace.where, observer=workspace.seen)
     assert (found.run.id, found.run.verdict) == (record.run.id, "passed")
-    workers = stage(found, "train").outputs["workers"]["workers"]
-    assert sum(each["blocks"] for each in workers) == 40
+    assert sum(each.blocks for each in found.workers.workers) == 40
     assert found.gang.restarts == 0
 
 

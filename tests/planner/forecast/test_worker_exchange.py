@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.train.parameters.parts import run_plan
 
-from gangline.planner.forecast.worker_exchange import worker_exchange
+from gangline.errors import ConfigError
+from gangline.planner.forecast.worker_exchange import require_exchange, worker_exchange
 from gangline.spec.forecast import Forecast
 from gangline.train.parameters.encode import ChangeCodec, file_bytes
 
@@ -18,7 +19,11 @@ def test_bytes_of_a_push_are_those_of_its_file(kind):
     found = worker_exchange(plan)
     assert found.push_bytes == pytest.approx(file_bytes(ChangeCodec(plan.parameters.compression, SIZE).form), rel=0.01)
     assert (found.pull_bytes, found.block_seconds) == (4 * SIZE, 2.0)
+    assert found.text.startswith("1 server, 4 shards \u00b7 a push of ")
     assert "every 2" in found.text
+    assert found.text.endswith(
+        "\u00b7 merges of 1; outer_momentum 0.9 is much for changes that come late, begin with 0.5"
+    )
 
 
 def test_nothing_is_said_of_a_model_whose_size_is_not_known():
@@ -29,3 +34,22 @@ def test_nothing_is_said_of_a_model_whose_size_is_not_known():
 def test_a_large_momentum_is_named_where_merges_do_not_wait_for_all(quorum, momentum, is_said):
     plan = replace(run_plan(momentum=momentum, quorum=quorum), forecast=Forecast(parameters=SIZE))
     assert (f"outer_momentum {momentum} is much" in worker_exchange(plan).text) == is_said
+
+
+def exchange_of(**table):
+    return worker_exchange(replace(run_plan(**table), forecast=Forecast(parameters=SIZE, step_seconds=0.5)))
+
+
+def test_more_servers_than_shards_are_refused():
+    require_exchange(exchange_of(servers=4), bytes_per_second=None)
+    with pytest.raises(ConfigError, match="one for each of 4 shards of the parameters, found 5; servers = 4 works"):
+        require_exchange(exchange_of(servers=5), bytes_per_second=None)
+
+
+def test_blocks_that_are_shorter_than_their_exchange_are_refused():
+    exchange = exchange_of()
+    whole = exchange.push_bytes + exchange.pull_bytes
+    require_exchange(exchange, bytes_per_second=whole / exchange.block_seconds)
+    with pytest.raises(ConfigError, match=r"blocks of 2.0 s and an exchange of 7.0 s at .*; 4 times the steps work"):
+        require_exchange(exchange, bytes_per_second=whole / 7.0)
+    require_exchange(replace(exchange, block_seconds=None), bytes_per_second=1.0)

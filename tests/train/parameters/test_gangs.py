@@ -5,13 +5,14 @@ import signal
 import time
 
 import pytest
-from tests.train.gang import KEY
-from tests.train.parameters.parts import launch_parts, run_plan
+from tests.train.gang import stored_model
+from tests.train.parameters.parts import heads_of, launch_parts, pushes_of, run_plan, until
 
 from gangline.errors import SIGKILL_CODE, SIGTERM_CODE
 from gangline.faults.proxy import FaultProxy
 from gangline.faults.s3_gateway import S3Gateway
-from gangline.train.parameters.layout import BlockPush, Head, ParameterKeys, ParameterStore
+from gangline.spec.mesh import Mesh
+from gangline.train.parameters.layout import ParameterKeys
 
 
 def test_two_workers_and_a_server_train_every_block_once(make_gang):
@@ -28,22 +29,20 @@ def test_two_workers_and_a_server_train_every_block_once(make_gang):
     assert sorted(pushed) == [0, 1, 2, 3]
 
 
-def until(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-
-
-def pushes_of(plan, store):
-    keys = ParameterKeys.of(plan)
-    found = ParameterStore(store, keys, plan.run, KEY)
-    return [found.read(BlockPush, entry.key)[0] for entry in store.list(keys.pushes)]
-
-
-def heads_of(plan, store):
-    found = ParameterStore(store, ParameterKeys.of(plan), plan.run, KEY)
-    return found.read(Head, found.keys.head(0))[0]
+@pytest.mark.slow
+def test_workers_of_two_ranks_and_three_servers_train_every_block_once(make_gang):
+    """Each shard has one server, each worker reads and writes weights that both its ranks hold."""
+    plan = run_plan(steps=16, strategy="fsdp", mesh=Mesh(dp_shard=2), servers=3, shard_bytes=400)
+    parts = launch_parts(make_gang, plan)
+    codes = {number: generation.wait() for number, (_, generation) in parts.items()}
+    assert codes == {0: [0, 0, 0], 1: [0, 0], 2: [0, 0]}, [gang.log() for gang, _ in parts.values()]
+    servers, store = parts[0][0], parts[0][0].store
+    opened = [servers.events(rank, "shards_opened")[0]["shards"] for rank in range(3)]
+    heads = heads_of(plan, store)
+    assert (len(heads), min(opened)) == (sum(opened), len(heads) // 3)
+    assert {(head.done.mark, head.dropped, head.refused) for head in heads} == {(8, 0, 0)}
+    assert (servers.result().final_step, servers.result().jobs[0].step) == (16, 16)
+    assert len(stored_model(servers, servers.result().checkpoint)) > 0
 
 
 @pytest.mark.slow
@@ -60,7 +59,7 @@ def test_worker_that_is_killed_comes_back_and_every_block_is_trained_once(make_g
     assert [parts[number][1].wait() for number in (0, 2)] == [[0], [0]]
     pushes = pushes_of(plan, gangs[0].store)
     assert sorted(push.block for push in pushes) == list(range(32))
-    head = heads_of(plan, gangs[0].store)
+    (head,) = heads_of(plan, gangs[0].store)
     assert (head.done.mark, head.dropped, head.refused) == (32, 0, 0)
     assert gangs[0].result().final_step == 64
 
@@ -82,11 +81,11 @@ def test_worker_whose_line_is_cut_trains_on_and_its_pushes_count(make_gang, tmp_
         time.sleep(8)
         assert len(gangs[1].events(event="block_pushed")) >= before
         assert gangs[1].events(event="store_silent")
-        merged = heads_of(plan, folder).done.count
+        merged = heads_of(plan, folder)[0].done.count
         assert merged > before, "the other worker trains on"
         proxy.open()
         assert {number: generation.wait() for number, (_, generation) in parts.items()} == {0: [0], 1: [0], 2: [0]}
-    head = heads_of(plan, folder)
+    (head,) = heads_of(plan, folder)
     assert (head.done.mark, head.dropped, head.refused) == (64, 0, 0)
     pushes = pushes_of(plan, folder)
     assert sorted(push.block for push in pushes) == list(range(64))
@@ -99,17 +98,19 @@ def test_run_that_is_stopped_gives_its_blocks_back_and_continues_from_the_heads(
     plan = run_plan(steps=64)
     gangs = [make_gang() for _ in range(3)]
     parts = launch_parts(make_gang, plan, gangs=gangs)
-    until(lambda: gangs[0].store.list(ParameterKeys.of(plan).pushes) and heads_of(plan, gangs[0].store).done.count >= 2)
+    until(
+        lambda: gangs[0].store.list(ParameterKeys.of(plan).pushes) and heads_of(plan, gangs[0].store)[0].done.count >= 2
+    )
     for gang in gangs:
         os.kill(gang.events(event="started")[0]["pid"], signal.SIGTERM)
     assert [generation.wait() for _, generation in parts.values()] == [[SIGTERM_CODE]] * 3, gangs[1].log()
-    merged = heads_of(plan, gangs[0].store).done.count
+    merged = heads_of(plan, gangs[0].store)[0].done.count
     assert 0 < merged < 32
     claims = {entry.key.rsplit("/", 1)[1][:8] for entry in gangs[0].store.list(ParameterKeys.of(plan).claims)}
     pushes = {f"{push.block:08d}" for push in pushes_of(plan, gangs[0].store)}
     assert claims == pushes, "what was claimed and not pushed is free"
     again = launch_parts(make_gang, plan, gangs=gangs)
     assert [generation.wait() for _, generation in again.values()] == [[0]] * 3, gangs[0].log()
-    head = heads_of(plan, gangs[0].store)
+    (head,) = heads_of(plan, gangs[0].store)
     assert (head.done.mark, head.dropped, head.refused) == (32, 0, 0)
     assert [each["step"] for each in gangs[0].metrics()][-1] == 64

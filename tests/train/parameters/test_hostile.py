@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.train.parameters.objects import START, World, change_of
 
-from gangline.errors import ConfigError, IntegrityError
+from gangline.errors import ConfigError, IntegrityError, NonFiniteError
 from gangline.spec.compression import Compression
+from gangline.train.parameters import layout
 from gangline.train.parameters.encode import ChangeCodec, file_bytes, pack, unpack
 from gangline.train.parameters.exchange import StoreExchange
 from gangline.train.parameters.layout import Claim, Head, TensorPlace, seal
@@ -90,10 +91,12 @@ def inbox_of(world):
         ({"digests": ("0" * 64,)}, "changes of 4 shards, found 1"),
         ({"samples": 10**9}, "wanted 16 samples"),
         ({"worker": 2}, "claim of block 0 by worker 2"),
+        ({"attempt": 2}, "claim of block 0 by worker 1"),
+        ({"versions": (0, -1, 0, 0)}, "versions from 0 on, found -1"),
         ({"block": 1}, "found one of 1"),
         ({"run": "bytegpt-0000000-bbbbbb"}, "found one of 'bytegpt-0000000-bbbbbb'"),
     ],
-    ids=["layout", "samples", "unclaimed", "block", "run"],
+    ids=["layout", "samples", "of another worker", "unclaimed", "version", "block", "run"],
 )
 def test_push_that_no_worker_of_the_run_may_make_is_refused_and_its_block_is_free_again(tmp_path, changes, said):
     world = World(tmp_path)
@@ -114,6 +117,55 @@ def test_push_of_another_key_is_refused(tmp_path):
     assert "signed by key" in inbox_of(world).read(0)[1][0]
     world.store.put(world.objects.keys.push(0), b"{}")
     assert inbox_of(world).read(0)[0] == []
+
+
+@pytest.mark.row("PS3")
+def test_push_that_is_larger_than_any_document_is_refused_and_not_read(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    world.push(0, change_of(0))
+    world.store.put(world.objects.keys.push(0), bytes(100_000))
+    store = CountingStore(world.store)
+    monkeypatch.setattr(layout, "MOST_DOCUMENT_BYTES", 1000)
+    inbox = PushInbox(world.over(store), shards=len(world.shards), workers=2, blocks=world.blocks)
+    assert "wanted at most" in inbox.read(0)[1][0]
+    assert store.most < 2000
+
+
+@pytest.mark.row("PS3")
+def test_objects_with_other_names_are_nobodys(tmp_path):
+    world = World(tmp_path, quorum=1)
+    keys = world.objects.keys
+    for prefix in (keys.pushes, keys.claims, keys.files(0)):
+        world.store.put(f"{prefix}zebra.json", b"{}")
+    push = world.push(0, change_of(0))
+    assert inbox_of(world).read(0) == ([push], {})
+    exchange = exchange_of(world)
+    exchange.once()
+    assert exchange.take_block() == 1
+    merger = world.merger()
+    merger.add(push)
+    assert merger.merge().pushes == (push,)
+
+
+@pytest.mark.row("PS3")
+@pytest.mark.parametrize(("changes", "said"), [({"run": "another"}, "of 'another'"), ({"shard": 1}, "that of 1")])
+def test_head_of_another_run_or_shard_is_refused_by_a_server(tmp_path, changes, said):
+    world = World(tmp_path)
+    key = world.objects.keys.head(0)
+    head, _ = world.objects.read(Head, key)
+    world.store.put(key, seal(replace(head, **changes), world.objects.key))
+    with pytest.raises(IntegrityError, match=said):
+        world.merger()
+
+
+@pytest.mark.row("PS3")
+def test_merge_whose_weights_are_not_finite_moves_no_head(tmp_path):
+    world = World(tmp_path, quorum=1)
+    merger = world.merger()
+    merger.add(world.push(0, torch.full((12,), 3.4e38)))
+    with pytest.raises(NonFiniteError, match="not finite after the merge of blocks 0"):
+        merger.merge()
+    assert world.merger().head.version == 0
 
 
 def exchange_of(world):
@@ -148,9 +200,9 @@ def test_weights_that_were_changed_are_refused_by_a_worker(tmp_path):
 
 def test_worker_of_another_model_is_refused(tmp_path):
     world = World(tmp_path)
-    layout = replace(world.layout, buffers=(TensorPlace(name="m", shape=(1, 2)),))
+    other = replace(world.layout, buffers=(TensorPlace(name="m", shape=(1, 2)),))
     with pytest.raises(ConfigError, match="worker 1: wanted tensors"):
-        StoreExchange(world.objects, world.workers[0], life="1").open(layout, START)
+        StoreExchange(world.objects, world.workers[0], life="1").open(other, START)
 
 
 @pytest.mark.row("PS3")

@@ -66,7 +66,7 @@ def train(ctx: RunContext) -> StageResult:
     measured = read_training_result(ctx, finished, written=written)
     not_finite |= measured.not_finite
     ended = read_processes(ctx, finished) if finished.error is None else None
-    searches, workers = _searches_text(ctx, ran), to_plain(read_workers(ctx))
+    searches, workers = _searches_text(ctx, ran), read_workers(ctx)
     doubts = _doubts(ctx, finished, measured, collected, searches) if error is None else []
     if error is not None:
         error = type(error)("; ".join(filter(None, [str(error), searches])))
@@ -95,10 +95,9 @@ def train(ctx: RunContext) -> StageResult:
             unreported_metrics.STEPS: bool(measured.final_step) or finished.end.step is not None,
             "attempts": finished.attempts,
             "save_seconds": measured.save_seconds,
-            **({"workers": workers} if workers else {}),
         },
         change=lambda record: _with_results(
-            replace(record, ran=ran, processes=ended), finished, measured, collected, not_finite
+            replace(record, ran=ran, processes=ended, workers=workers), finished, measured, collected, not_finite
         ),
     )
 
@@ -323,6 +322,7 @@ def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
             diagnoses=earlier.diagnoses,
             training=earlier.training,
             federated=earlier.federated,
+            workers=earlier.workers,
             ran=earlier.ran,
             processes=earlier.processes,
             metrics=record.metrics | metrics,

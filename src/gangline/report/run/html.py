@@ -21,6 +21,7 @@ from gangline.report.matrix_updates import owner_picture
 from gangline.report.pages import template_environment
 from gangline.report.text import broken_words, percent, place, quantity, share_words, step_time
 from gangline.report.training_facts import part_rows, training_rows
+from gangline.report.workers import merges_words, worker_rows
 from gangline.sanitize import sanitized
 from gangline.spec.measurements import RankRow
 from gangline.spec.record import Record
@@ -67,11 +68,13 @@ def template_values(record: Record, base: Record | None = None) -> dict[str, Any
         "slowest": facts.slowest_rank(record),
         "held_up": facts.held_up(record),
         "diagnoses": diagnosis_rows(record.diagnoses),
+        "workers": worker_rows(record.workers),
+        "merges": merges_words(record.workers) if record.workers else "",
         "groups": group_rows(record),
         "split": facts.split_tiles(record),
         "owners": owner_picture(record),
         "ledger": facts.ledger_rows(record.ledger) if record.ledger else [],
-        "training": training_rows(record),
+        "training": [row for row in training_rows(record) if row[0] != "workers"],  # they have a section
         "off": facts.forecast_off(record),
         "program_decides": facts.program_decides(record),
         "trained_by": facts.trained_by(record),

@@ -4,6 +4,7 @@ A claim that is older than its lease may be followed by another attempt. Ages ar
 gave, so that the clock of no worker counts.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -11,13 +12,14 @@ from itertools import islice
 from gangline.errors import IntegrityError
 from gangline.spec.parameter_server import ParameterServer
 from gangline.storage.objects.protocol import Entry, ObjectStore
-from gangline.train.parameters.layout import BlockSet, Claim, ParameterStore, RunBlocks, block_of
+from gangline.train.parameters.layout import BlockSet, Claim, ParameterStore, RunBlocks
 
 LEAST_LEASE_SECONDS = 120.0
 BLOCKS_A_LEASE = 4
 FINAL_LEASE_SECONDS = 1800.0
 """Least lease of the end of a run, which lasts as long as a save and an evaluation."""
 MOST_ATTEMPTS = 9999
+_NAME = re.compile(r"(?P<block>[0-9]{8})(\.(?P<attempt>[0-9]{4}))?\.json")
 
 
 @dataclass(slots=True)
@@ -92,12 +94,10 @@ class Claims:
     def _list(self, first: int) -> _Listing:
         """Claims and pushes of blocks from `first` on."""
         found = _Listing()
-        for entry in list_from(self._store, self._keys.claims, first):
-            block, attempt = block_of(entry.key)
+        for block, attempt, entry in list_from(self._store, self._keys.claims, first):
             found.claims[block] = attempt, entry.modified
             found.newest = max(found.newest, entry.modified)
-        for entry in list_from(self._store, self._keys.pushes, first):
-            block, _ = block_of(entry.key)
+        for block, _, entry in list_from(self._store, self._keys.pushes, first):
             found.pushed[block] = entry.modified
             found.newest = max(found.newest, entry.modified)
             if block in found.claims:
@@ -136,9 +136,14 @@ class Claims:
         return entry.modified if entry is not None else 0.0
 
 
-def list_from(store: ObjectStore, prefix: str, first: int) -> Iterator[Entry]:
-    """Entries of `prefix` whose names begin with block `first` or a later one."""
+def list_from(store: ObjectStore, prefix: str, first: int) -> Iterator[tuple[int, int, Entry]]:
+    """Block, attempt and entry of claims or pushes from block `first` on; a push has attempt 0.
+
+    Objects with other names are nobody's.
+    """
     after = f"{prefix}{first:08d}"
     while entries := store.list(prefix, after):
-        yield from entries
+        for entry in entries:
+            if named := _NAME.fullmatch(entry.key.removeprefix(prefix)):
+                yield int(named["block"]), int(named["attempt"] or 0), entry
         after = entries[-1].key

@@ -80,7 +80,7 @@ class StoreExchange:
         self._error: Exception | None = None
         self._answered = time.monotonic()
         self._silent = 0.0
-        """Seconds without an answer since the last push, before the newest one."""
+        """Seconds without an answer since the last push, up to the newest one."""
         self._sent = self._received = 0
         self.saves, self.is_over = False, False
         """Whether this worker holds the claim of the end; whether a worker has saved and measured."""
@@ -179,14 +179,17 @@ class StoreExchange:
             happened = True
         happened = self._pull() or happened
         happened = self._claim() or happened
-        now = time.monotonic()
-        with self._lock:
-            if now - self._answered > SLOWEST_POLL_SECONDS * 2:
-                self._silent += now - self._answered
-            self._answered = now
-            if happened:
+        self._hear()
+        if happened:
+            with self._lock:
                 self._lock.notify_all()
         return happened
+
+    def _hear(self) -> None:
+        """The store has answered."""
+        if self.silent_seconds > 2 * SLOWEST_POLL_SECONDS:
+            self._silent += self.silent_seconds
+        self._answered = time.monotonic()
 
     def _run(self) -> None:
         pause = POLL_SECONDS
@@ -219,6 +222,7 @@ class StoreExchange:
         )  # fmt: skip
         for shard, data in zip(self._shards, outgoing.changes, strict=True):
             store.put(keys.change(push, shard.number), data)
+        self._hear()
         sent = self._sent + sum(map(len, outgoing.changes))
         push = replace(push, wire_bytes=(sent, self._received), silent_seconds=round(self._silent, 3))
         if self._objects.put_if_absent(keys.push(push.block), push) is None:  # another worker's counts

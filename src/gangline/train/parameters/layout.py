@@ -152,6 +152,11 @@ class Head:
     age_sum: int = 0
     """Merges between the pull and the merge of all merged pushes, added up."""
 
+    @property
+    def merged(self) -> int:
+        """Blocks that are in the weights."""
+        return self.done.count - self.dropped - self.refused
+
 
 class OfRun(Protocol):
     """A document that names its run."""
@@ -277,13 +282,6 @@ class ParameterStore:
         """Version of an object that holds `data`: it was written, and the answer was lost on the way."""
         blob = self.store.get(key, 0, len(data) + 1)
         return blob.etag if blob is not None and blob.data == data else None
-
-
-def block_of(key: str) -> tuple[int, int]:
-    """Block and attempt of the key of a claim or push; the attempt of a push is 0."""
-    stem = key.rsplit("/", 1)[1].removesuffix(".json")
-    block, _, attempt = stem.partition(".")
-    return int(block), int(attempt or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from hashlib import sha256
 import torch
 from torch import Tensor
 
-from gangline.errors import IntegrityError, StorageError
+from gangline.errors import IntegrityError, NonFiniteError, StorageError
 from gangline.spec.compression import Compression
 from gangline.spec.plan import Plan
 from gangline.storage.objects.protocol import ObjectStore, get_bounded
@@ -179,6 +179,11 @@ class ShardMerger:
         weights, momentum = self._weights, self._momentum
         if taken:
             weights, momentum = self._stepped(taken)
+            if not bool(torch.isfinite(weights).all()):
+                raise NonFiniteError(
+                    f"shard {self.shard.number}: weights are not finite after the merge of blocks"
+                    f" {', '.join(str(push.block) for push, _, _ in taken)}; lower train.compression.outer_lr"
+                )
             version = head.version + 1
             head = replace(head, version=version, file=file_name(version), previous=head.file)
             head = write_version(
@@ -256,7 +261,7 @@ class ShardMerger:
             )
         for entry in self._store.list(self._keys.files(number)):
             file = entry.key.rsplit("/", 1)[1].partition(".")[0]
-            if int(file[:8]) < head.version - 1 and file != head.previous:  # another server may write newer ones now
+            if file < f"{head.version - 1:08d}" and file != head.previous:  # another server may write newer ones now
                 self._store.delete(entry.key)
         weights = state["weights"] if files[1]["weights"][1][0] else pulled["weights"]
         return head, etag, weights, state["momentum"]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import fsum
 
-from gangline.errors import SIGTERM_CODE, IntegrityError, StorageError
+from gangline.errors import SIGTERM_CODE, ConfigError, IntegrityError, StorageError
 from gangline.train import heartbeat
 from gangline.train.account.results import losses_of, write_result
 from gangline.train.parameters.claims import list_from
@@ -21,10 +21,10 @@ from gangline.train.parameters.layout import (
     ParameterStore,
     RowLayout,
     RunBlocks,
-    block_of,
 )
 from gangline.train.parameters.merge import Merge, ShardMerger
 from gangline.train.runtime.context import RankContext
+from gangline.units import counted
 
 CALL_SECONDS = 300.0
 """Silence that is announced for one pass over the store."""
@@ -45,8 +45,7 @@ class PushInbox:
         """
         self._known = {block: push for block, push in self._known.items() if block >= first}
         refused: dict[int, str] = {}
-        for entry in list_from(self._objects.store, self._objects.keys.pushes, first):
-            block, _ = block_of(entry.key)
+        for block, _, entry in list_from(self._objects.store, self._objects.keys.pushes, first):
             if block in self._known:
                 continue
             try:
@@ -64,6 +63,8 @@ class PushInbox:
             raise IntegrityError(f"wanted the push of block {block} of {self._blocks.count}, found one of {push.block}")
         if len(push.versions) != self._shards or len(push.digests) != self._shards:
             raise IntegrityError(f"wanted changes of {self._shards} shards, found {len(push.digests)}")
+        if min(push.versions) < 0:
+            raise IntegrityError(f"wanted versions from 0 on, found {min(push.versions)}")
         if push.samples != self._blocks.samples(block):
             raise IntegrityError(f"wanted {self._blocks.samples(block)} samples, found {push.samples}")
         claim = self._objects.read(Claim, self._objects.keys.claim(block, push.attempt))
@@ -125,6 +126,11 @@ class MergeServer:
             return False
         shards = found[0].shards()
         own = shards[self._context.rank :: self._plan.world_size]
+        if not own:
+            raise ConfigError(
+                f"train.parameter_server.servers: wanted at most one for each of {counted(len(shards), 'shard')}, found"
+                f" {self._plan.world_size}; servers = {len(shards)} works, or a smaller shard_bytes"
+            )
         self._mergers = [ShardMerger(self._objects, each, self._plan, blocks=self._blocks) for each in own]
         self._inbox = PushInbox(
             self._objects, shards=len(shards), workers=self._table.workers, blocks=self._blocks
@@ -143,10 +149,12 @@ class MergeServer:
         samples = self._blocks.samples_in(merge.head.done)
         workers = sorted({each.worker for each in merge.pushes})
         self._pushed |= {each.worker: now for each in merge.pushes}
+        silent = min(self._pushed, key=self._pushed.__getitem__)
         context.events.emit(
             "merged", version=merge.head.version, blocks=merge.head.done.count, of=self._blocks.count, workers=workers,
             ages=list(merge.ages), dropped=list(merge.dropped), refused=merge.refused,
-            silent_seconds=now - min(self._pushed.values()),
+            age_mean=merge.head.age_sum / max(merge.head.merged, 1), num_dropped=merge.head.dropped,
+            num_refused=merge.head.refused, silent_seconds=now - self._pushed[silent], silent_worker=silent,
             sent_bytes=sum(each.wire_bytes[0] for each in merge.pushes),
             received_bytes=sum(each.wire_bytes[1] for each in merge.pushes),
         )  # fmt: skip
