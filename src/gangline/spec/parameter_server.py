@@ -56,3 +56,8 @@ class ParameterPlan:
     """Whose plan it is: that of the run, of its server gang, or of one worker gang."""
     worker: int = 0
     """Number of the worker, from 1; 0: it is no worker's plan."""
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether it is the plan of a worker that the run did not start."""
+        return self.worker > self.table.workers

@@ -93,7 +93,7 @@ class MergeServer:
         self._inbox: PushInbox | None = None
         self._since_report = _Progress()
         self._pushed = dict.fromkeys(range(1, plan.num_workers + 1), time.monotonic())
-        """When a push of each worker was last merged."""
+        """When a push of each worker was last merged; one that joined may be silent for good."""
 
     def once(self) -> bool:
         """Open the shards, if the workers have begun, and merge what is due; whether anything happened."""
@@ -142,7 +142,7 @@ class MergeServer:
         seen.tokens += sum(each.tokens for each in merge.pushes)
         samples = self._blocks.samples_in(merge.head.done)
         workers = sorted({each.worker for each in merge.pushes})
-        self._pushed |= {each.worker: now for each in merge.pushes}
+        self._pushed |= {each.worker: now for each in merge.pushes if each.worker in self._pushed}
         context.events.emit(
             "merged", version=merge.head.version, blocks=merge.head.done.count, of=self._blocks.count, workers=workers,
             ages=list(merge.ages), dropped=list(merge.dropped), refused=merge.refused,
