@@ -232,17 +232,21 @@ def _built_here(ctx: RunContext, record: Record) -> Record:
     checked_sandbox(ctx)
     made = build(ctx)
     built = made.change(ctx.record)
-    for what, wanted, found in (
-        ("code layer", record.inputs.code, built.inputs.code), ("data", record.inputs.data, built.inputs.data)
-    ):  # fmt: skip
-        if wanted != found:
-            raise IntegrityError(
-                f"{record.run.id}: wanted its {what} {wanted[:12]}, found {found[:12]} here; files that git does not"
-                " keep must be the same in all places"
-            )
+    require_same_inputs(record, built)
     outputs = {"build": made.outputs, "plan": _nodes_here(ctx)}
     stages = {name: replace(stage(built, name), outputs=each) for name, each in outputs.items()}
     return replace(built, stages=built.stages | stages)
+
+
+def require_same_inputs(record: Record, built: Record) -> None:
+    """Raise IntegrityError if the commit of `record` gives other code or data in `built`; pure."""
+    wanted, found = record.inputs, built.inputs
+    for what, theirs, ours in (("code layer", wanted.code, found.code), ("data", wanted.data, found.data)):
+        if theirs != ours:
+            raise IntegrityError(
+                f"{record.run.id}: wanted its {what} {theirs[:12]}, found {ours[:12]} here; files that git does not"
+                " keep must be the same in all places"
+            )
 
 
 def _nodes_here(ctx: RunContext) -> dict[str, object]:
