@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 GB, MIB = 10**9, 2**20
 PREFIX = "runs/p/c/r"
 PLAN = SimpleNamespace(
-    role="train", run="r", run_prefix=PREFIX, output_prefix=PREFIX, world_size=2, jobs=(),
+    role="train", run="r", run_prefix=PREFIX, output_prefix=PREFIX, world_size=2, jobs=(), worker=0,
     program=SimpleNamespace(task="t"),
 )  # fmt: skip
 NESTED = b"[" * 100_000

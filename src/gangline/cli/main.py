@@ -26,6 +26,7 @@ ENTRIES = (
     CommandEntry("emit", "Print what a cluster or a pipelines server would be given.", _RUN),
     CommandEntry("stage", "Run one stage of a run; for Jenkins, KFP and other drivers.", _RUN),
     CommandEntry("cancel", "Stop a run and its gang; returns when nothing is left running.", _RUN),
+    CommandEntry("join", "Add a worker of this site to a run with a parameter server.", _RUN),
     CommandEntry("resize", "Give an elastic run that trains more or fewer ranks.", _RUN),
     CommandEntry("approve", "Let a fork's run execute its code, after reading it.", _RUN),
     CommandEntry("list", "List runs, newest first.", _LOOK),

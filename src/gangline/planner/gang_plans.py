@@ -141,20 +141,23 @@ def server_plan(plan: Plan) -> Plan:
 
 
 def worker_plans(plan: Plan) -> list[Plan]:
-    """The gangs that train, from worker 1 on: each has the steps of all workers in batches of its own size."""
-    if plan.parameters is None:
-        return []
+    """The gangs that train, from worker 1 on."""
+    return [worker_plan(plan, number) for number in range(1, plan.num_workers + 1)] if plan.parameters else []
+
+
+def worker_plan(plan: Plan, worker: int) -> Plan:
+    """The gang of one worker, or of one that joins: it has the steps of all workers in batches of its own size."""
+    assert plan.parameters is not None, plan.run
     workers = plan.num_workers
-    one = replace(
+    return replace(
         plan,
         steps=plan.steps * workers,
         stop_at=None if plan.stop_at is None else plan.stop_at * workers,
         global_batch=plan.global_batch // workers,
         schedule=replace(plan.schedule, warmup_steps=plan.schedule.warmup_steps * workers),
         evaluate_every=None,
+        parameters=replace(plan.parameters, part="worker", worker=worker),
     )
-    parts = (replace(plan.parameters, part="worker", worker=number) for number in range(1, workers + 1))
-    return [replace(one, parameters=part) for part in parts]
 
 
 def seed_plan(plan: Plan, seed: int) -> Plan:

@@ -99,7 +99,12 @@ def seed_gangs(record: Record) -> dict[int, str]:
 def worker_gangs(record: Record) -> dict[int, str]:
     """First gang of each worker of a parameter server; empty without one."""
     workers = record.inputs.values.get("train.parameter_server.workers") or 0
-    return {worker: gang_name(record.run.id, "train", gang_number(worker, 1)) for worker in range(1, workers + 1)}
+    return {worker: worker_gang(record.run.id, worker) for worker in range(1, workers + 1)}
+
+
+def worker_gang(run: str, worker: int) -> str:
+    """First gang of a worker of a parameter server, or of one that joined."""
+    return gang_name(run, "train", gang_number(worker, 1))
 
 
 def is_gang_of(name: str, run: str) -> bool:

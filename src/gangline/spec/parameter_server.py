@@ -57,6 +57,11 @@ class ParameterPlan:
     worker: int = 0
     """Number of the worker, from 1; 0: it is no worker's plan."""
 
+    @property
+    def has_joined(self) -> bool:
+        """Whether it is the plan of a worker that the run did not start."""
+        return self.worker > self.table.workers
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerTotals:

@@ -1,17 +1,28 @@
 """What follows a gang's end: another attempt, or the end of the stage. The program reads its attempt from its name."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from tests.line import repositories
 
-from gangline.errors import CancelledError, CapacityError, GateError, NonFiniteError, OutOfMemoryError, TrainingError
+from gangline.errors import (
+    CancelledError,
+    CapacityError,
+    GateError,
+    IntegrityError,
+    NonFiniteError,
+    OutOfMemoryError,
+    TrainingError,
+)
 from gangline.launch.local import LocalLauncher
 from gangline.launch.protocol import GangEvent, GangStatus
+from gangline.line.gangs.attempts import read_result
 from gangline.line.run.sweep import sweep
 from gangline.spec.gang.podset import PlacedServer
 from gangline.spec.record import Waiting
 from gangline.spec.run_flags import stage
+from gangline.storage.folder.store import FolderStore
 
 ENDS = """\
 import json, os, pathlib, re, sys
@@ -282,3 +293,12 @@ def test_what_a_crashed_save_left_goes_with_the_run_and_what_the_program_wrote_s
     workspace.store.put(half, b"as if the gang had lived longer than its driver")
     assert [each.life for each in sweep(workspace.repo, **workspace.where)] == ["ended"]
     assert [entry.key for entry in workspace.store.list(below)] == [mine]
+
+
+def test_worker_for_which_another_one_has_saved_needs_no_result(tmp_path):
+    ctx = SimpleNamespace(store=FolderStore(tmp_path))
+    plan = SimpleNamespace(run="r", output_prefix="runs/p/c/r", program=SimpleNamespace(task="model:Tiny"), worker=2)
+    assert read_result(ctx, plan) is None
+    plan.worker = 0
+    with pytest.raises(IntegrityError, match="from a gang that ended well, found nothing"):
+        read_result(ctx, plan)

@@ -13,7 +13,8 @@ from gangline.errors import UsageError
 from gangline.launch.protocol import Launcher, LogLine
 from gangline.line.gangs.launchers import open_launcher
 from gangline.line.gangs.logs import gang_of_role, lines_left, parse_since
-from gangline.line.request.targets import site_of
+from gangline.line.record.joined_workers import read_joined
+from gangline.line.request.targets import site_of, with_target
 from gangline.report.text import visible
 from gangline.sanitize import to_json
 from gangline.spec.record import Record
@@ -28,7 +29,9 @@ def command(
     since: Annotated[str | None, typer.Option("--since", help="Show only the last while, as 90s, 5m, 2h.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue while the gang runs.")] = False,
     role: Annotated[str, typer.Option("--role", help="Role of the gang: train, evaluate, prove or seed-2.")] = "train",
-    worker: Annotated[int | None, typer.Option("--worker", help="Worker of a parameter server, from 1.")] = None,
+    worker: Annotated[
+        int | None, typer.Option("--worker", help="Worker of a parameter server, from 1; also one that joined.")
+    ] = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
@@ -39,15 +42,18 @@ def command(
     role = role if worker is None else f"worker-{worker}"
     workspace = open_workspace(repo, site)
     record = workspace.run(run)
-    launcher = open_launcher(
-        workspace.repo, site=site_of(record, workspace.site), environ=workspace.environ, store=workspace.store
-    )
-    gang = gang_of_role(record, role)
+    joined = None if worker is None else read_joined(workspace.store, record, worker)
+    there = site_of(record, workspace.site) if joined is None else with_target(workspace.site, joined.target)
+    launcher = open_launcher(workspace.repo, site=there, environ=workspace.environ, store=workspace.store)
+    gang = gang_of_role(record, role, joined=() if joined is None else (joined.worker,))
     ranks = _failed_rank(launcher, record, gang) if failed else None if every else read_ranks(rank)
     since_seconds = parse_since(since)
     try:
-        lines: Iterable[LogLine] = launcher.logs(gang, ranks=ranks, since_seconds=since_seconds, follow=follow)
+        found = launcher.logs(gang, ranks=ranks, since_seconds=since_seconds, follow=follow)
+        lines: Iterable[LogLine] = chain([first], found) if (first := next(found, None)) is not None else ()
     except UsageError as error:
+        if joined is not None:
+            error = UsageError(f"{error}; worker {worker} joined from {joined.host}, and the site there has its log")
         lines = _left(workspace, record, role, ranks=ranks, unknown=error)
     width = len(str(max(record.plan.world_size - 1, 10))) if record.plan else 2
     line = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gangline.errors import UsageError
 from gangline.launch.protocol import LogLine
-from gangline.spec.identity import ROLES, gang_name, seed_gangs, worker_gangs
+from gangline.spec.identity import ROLES, gang_name, seed_gangs, worker_gang, worker_gangs
 from gangline.spec.output_limits import MOST_LOG_BYTES
 from gangline.spec.record import Record
 from gangline.spec.run_flags import stage
@@ -18,14 +18,16 @@ _SEED, _WORKER = "seed-", "worker-"
 """Prefixes of roles: of a program with another seed, and of a worker of a parameter server."""
 
 
-def gang_of_role(record: Record, role: str) -> str:
-    """Gang of a run's role.
+def gang_of_role(record: Record, role: str, *, joined: Sequence[int] = ()) -> str:
+    """Gang of a run's role; `joined` are numbers of workers that the run did not start.
 
     Raises:
         UsageError: Unknown role, or the run has started no gang.
     """
     own = next((each for each in ROLES if each == role), None)
-    others = {f"{_WORKER}{worker}": gang for worker, gang in worker_gangs(record).items()}
+    own_workers = worker_gangs(record)
+    others = {f"{_WORKER}{worker}": gang for worker, gang in own_workers.items()}
+    others |= {f"{_WORKER}{worker}": worker_gang(record.run.id, worker) for worker in joined if own_workers}
     others |= {f"{_SEED}{seed}": gang for seed, gang in seed_gangs(record).items()}
     if own is None and role not in others:
         wanted = ", ".join(["train", *others]) if others else "train, evaluate or prove"

@@ -43,7 +43,7 @@ EQUAL_WORKERS = "among equal devices on one fast network, ddp or diloco reach a 
 
 def plan(ctx: RunContext) -> StageResult:
     """Raises ConfigError (10) if nothing fits; fails with GateError (60) over budget, with the plan recorded."""
-    sandbox = _checked_sandbox(ctx)
+    sandbox = checked_sandbox(ctx)
     start = open_start(
         ctx.line, ctx.record.commit.trust, store=ctx.store, site=ctx.site, environ=ctx.environ
     )  # fmt: skip
@@ -114,7 +114,7 @@ def _check_workers(ctx: RunContext, plan: Plan) -> None:
         )
 
 
-def _checked_sandbox(ctx: RunContext) -> Sandbox:
+def checked_sandbox(ctx: RunContext) -> Sandbox:
     """Sandbox of the model's code; raises if this commit may not run it here."""
     sandbox = sandbox_of(ctx.repo, ctx.record.commit.trust, site=ctx.site, environ=ctx.environ)
     if not ctx.record.run.launcher.has_pods:

@@ -108,7 +108,7 @@ def _driving_when_free(
     deadline = time.monotonic() + (max_seconds or 0.0)
     while True:
         try:
-            line = _line_of(workspace.store, record)
+            line = line_of(workspace.store, record)
             with driving(workspace, record, line, kind=kind, url=url, find_owner=find_owner) as ctx:
                 yield ctx
                 return
@@ -120,7 +120,7 @@ def _driving_when_free(
         time.sleep(0.5)
 
 
-def _line_of(store: ObjectStore, record: Record) -> Line:
+def line_of(store: ObjectStore, record: Record) -> Line:
     """The effective line, which the resolve stage stored."""
     key = stage(record, "resolve").outputs.get("line")
     if key is None:

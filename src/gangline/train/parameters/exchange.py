@@ -82,8 +82,10 @@ class StoreExchange:
         self._silent = 0.0
         """Seconds without an answer since the last push, up to the newest one."""
         self._sent = self._received = 0
+        self._leaves_the_end = plan.parameters.has_joined
+        """A worker that joined may leave at any time, so one of the run's own saves."""
         self.saves, self.is_over = False, False
-        """Whether this worker holds the claim of the end; whether a worker has saved and measured."""
+        """Whether this worker holds the claim of the end; whether it has nothing to do any more."""
 
     # -- called by the worker
 
@@ -283,7 +285,7 @@ class StoreExchange:
         if done.mark == self._blocks.count:
             if self.saves or self.is_over:
                 return False
-            self.is_over = self._objects.store.head(self._objects.keys.final) is not None
+            self.is_over = self._leaves_the_end or self._objects.store.head(self._objects.keys.final) is not None
             self.saves = not self.is_over and self._claims.take_final()
             return self.saves or self.is_over
         taken = self._claims.refill(done, len(self._claimed))

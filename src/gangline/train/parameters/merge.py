@@ -5,7 +5,7 @@ Whatever a server does before the head moves may be done again by another one; w
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
@@ -134,6 +134,8 @@ class ShardMerger:
         self._codec = codec_of(shard, self._compression)
         self._waiting: dict[int, tuple[BlockPush, float]] = {}
         """Pushes by block, and when this server first saw them."""
+        self._joined: dict[int, int] = {}
+        """Workers that the run did not start, with the version that their last push was merged into."""
         self.head, self._etag, self._weights, self._momentum = self._open()
 
     @property
@@ -203,7 +205,7 @@ class ShardMerger:
 
     def _stepped(self, taken: list[tuple[BlockPush, int, Tensor]]) -> tuple[Tensor, Tensor]:
         """Weights and momentum after the merge of `taken`."""
-        workers, compression = self._table.workers, self._compression
+        workers, compression = self._num_workers([push for push, _, _ in taken]), self._compression
         assert compression.outer_lr is not None, "the rules of a line ask for it"
         shares = [push.samples / (1 + age / workers) for push, age, _ in taken]
         mean = torch.zeros(self.shard.size)
@@ -218,6 +220,13 @@ class ShardMerger:
             share=len(taken) / workers,
         )  # fmt: skip
         return weights, momentum
+
+    def _num_workers(self, taken: Sequence[BlockPush]) -> int:
+        """Workers of the run, and those that joined and still push: with more workers each push has a smaller share."""
+        version, table = self.head.version, self._table
+        self._joined |= {push.worker: version for push in taken if push.worker > table.workers}
+        self._joined = {worker: seen for worker, seen in self._joined.items() if version - seen <= table.oldest}
+        return table.workers + len(self._joined)
 
     def _change(self, push: BlockPush, age: int) -> Tensor:
         if age < 0:

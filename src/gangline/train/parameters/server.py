@@ -34,8 +34,8 @@ STOPPED = "SIGTERM: what is merged is in the store"
 class PushInbox:
     """New pushes of a run, each verified once."""
 
-    def __init__(self, objects: ParameterStore, *, shards: int, workers: int, blocks: RunBlocks) -> None:
-        self._objects, self._shards, self._workers, self._blocks = objects, shards, workers, blocks
+    def __init__(self, objects: ParameterStore, *, shards: int, blocks: RunBlocks) -> None:
+        self._objects, self._shards, self._blocks = objects, shards, blocks
         self._known: dict[int, BlockPush] = {}
 
     def read(self, first: int) -> tuple[list[BlockPush], dict[int, str]]:
@@ -87,14 +87,13 @@ class MergeServer:
 
     def __init__(self, context: RankContext, objects: ParameterStore) -> None:
         plan = context.plan
-        assert plan.parameters is not None, plan.run
-        self._context, self._plan, self._objects, self._table = context, plan, objects, plan.parameters.table
+        self._context, self._plan, self._objects = context, plan, objects
         self._blocks = RunBlocks.of(plan)
         self._mergers: list[ShardMerger] = []
         self._inbox: PushInbox | None = None
         self._since_report = _Progress()
         self._pushed = dict.fromkeys(range(1, plan.num_workers + 1), time.monotonic())
-        """When a push of each worker was last merged."""
+        """When a push of each worker was last merged; one that joined may be silent for good."""
 
     def once(self) -> bool:
         """Open the shards, if the workers have begun, and merge what is due; whether anything happened."""
@@ -132,9 +131,7 @@ class MergeServer:
                 f" {self._plan.world_size}; servers = {len(shards)} works, or a smaller shard_bytes"
             )
         self._mergers = [ShardMerger(self._objects, each, self._plan, blocks=self._blocks) for each in own]
-        self._inbox = PushInbox(
-            self._objects, shards=len(shards), workers=self._table.workers, blocks=self._blocks
-        )  # fmt: skip
+        self._inbox = PushInbox(self._objects, shards=len(shards), blocks=self._blocks)
         if own and own[0].number == 0:
             self._since_report.samples = self._blocks.samples_in(self._mergers[0].head.done)
         size = sum(each.size for each in own)
@@ -148,7 +145,7 @@ class MergeServer:
         seen.tokens += sum(each.tokens for each in merge.pushes)
         samples = self._blocks.samples_in(merge.head.done)
         workers = sorted({each.worker for each in merge.pushes})
-        self._pushed |= {each.worker: now for each in merge.pushes}
+        self._pushed |= {each.worker: now for each in merge.pushes if each.worker in self._pushed}
         silent = min(self._pushed, key=self._pushed.__getitem__)
         context.events.emit(
             "merged", version=merge.head.version, blocks=merge.head.done.count, of=self._blocks.count, workers=workers,
