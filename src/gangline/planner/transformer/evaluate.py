@@ -156,7 +156,8 @@ class LayoutCandidates:
         self._sizes = [
             (size, self._samples // size, schedules)
             for size in space.micro_batches
-            if self._samples % size == 0
+            if self._samples >= size
+            and self._samples % size == 0
             and (schedules := schedules_of(space, question.model, layout.mesh, self._samples // size))
         ]
         self._ways = len(space.recompute) * len(space.loss_chunks) * len(self._syncs)
