@@ -23,9 +23,9 @@ from gangline.spec.profile import MatrixWork, ModelProfile, Unit
 GRADIENT_BYTES = 4
 """Gradients are reduced in float32, whatever the passes compute in."""
 BUCKET_BYTES = 25 * 2**20
-"""Of DDP's buckets but the first, where the line leaves them to torch."""
+"""Size of DDP's buckets but the first, where the line leaves them to torch."""
 _COUNT_BYTES = 8
-"""Of how many rows an expert gets."""
+"""Size of the number of rows that an expert gets."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +33,7 @@ class Collective:
     """One kind of message in a step."""
 
     part: str
-    """Of the step, that it is booked under."""
+    """Part of the step that it is booked under."""
     kind: Exchange
     size_bytes: float
     ranks: int
@@ -42,7 +42,7 @@ class Collective:
     rank_stride: int = 1
     """Distance of two neighbours in the order of ranks; 1: they are consecutive."""
     peers: int = 0
-    """Of the whole axis, where `ranks` are two of it; 0: as many as `ranks`."""
+    """Ranks of the whole axis, where `ranks` are two of it; 0: as many as `ranks`."""
 
     @property
     def wire_bytes(self) -> float:
@@ -75,7 +75,7 @@ class PassLoad:
     outer_steps: int = 1
     """Steps between two exchanges of drifting replicas."""
     bucket_bytes: int | None = None
-    """Of averaged gradients; None: torch's own."""
+    """Size of buckets of averaged gradients; None: torch's own."""
 
 
 def collectives(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[Collective]:
@@ -110,7 +110,7 @@ def unknown_compression(profile: ModelProfile, compression: Compression) -> str:
 
 
 def wire_bytes(messages: Sequence[Collective], *, device: Device) -> float:
-    """That one rank sends in a step, in rings as NCCL and gloo make them; gloo reduces whole, then cuts."""
+    """Bytes that one rank sends in a step, in rings as NCCL and gloo make them; gloo reduces whole, then cuts."""
     return sum(each.count * each.size_bytes * sent_share(each.kind, each.ranks, device) for each in messages)
 
 
@@ -168,7 +168,7 @@ def _replica_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> It
 
 
 def _reductions(shape: Shape, load: PassLoad) -> int:
-    """Of a step: those of shards may follow each micro-batch."""
+    """Reductions of a step: those of shards may follow each micro-batch."""
     return load.micro_batches if shape.wrapping.shards and load.gradient_sync == "each" else 1
 
 
@@ -266,7 +266,7 @@ def matrix_updates(work: MatrixWork, mesh: Mesh, *, owners: int) -> Iterator[Col
 
 
 def published_updates(work: MatrixWork, mesh: Mesh, *, owners: int) -> Collective:
-    """From owners to all copies, in equal buckets; to one rank no copy."""
+    """Updates from owners to all copies, in equal buckets; to one rank no copy."""
     hosts = mesh.dp_shard * mesh.cp * mesh.tp
     elements = work.parameters / (mesh.pp * hosts)
     buckets = update_buckets(work, elements)

@@ -33,17 +33,17 @@ class Ranking:
     order: Sequence[Shape] = ()
     """Best first."""
     first: Shape | None = None
-    """Of the fixed order; None: nothing fits."""
+    """First shape of the fixed order; None: nothing fits."""
     times: Mapping[Shape, TimeBounds] = field(default_factory=dict)
     """Seconds of a step that can be compared with each other; empty: the fixed order decided."""
     costs: Mapping[Shape, TimeBounds] = field(default_factory=dict)
     """What the line wants least of: seconds of a step, or seconds of GPUs; of those that competed."""
     over: Mapping[Shape, Excess] = field(default_factory=dict)
-    """Beyond the bounds."""
+    """Shapes beyond the bounds."""
 
 
 def rank(request: PlanRequest, runnable: Sequence[Shape]) -> Ranking:
-    """Of `runnable` those that fit."""
+    """Order those of `runnable` that fit."""
     fitting = [shape for shape in runnable if request.fit(shape).holds]
     fitting.sort(key=lambda shape: _fixed_order(request, shape))
     times = _comparable(request, fitting)
@@ -118,10 +118,10 @@ class EvaluatedShapes:
     """Every shape that was evaluated, in one of three places."""
 
     ranking: Ranking
-    """Of those that fit."""
+    """Order of those that fit."""
     too_large: list[Shape]
     unsupported: dict[Shape, str]
-    """With the reason."""
+    """Shapes that ranks cannot run, with the reason."""
 
     @property
     def ranked(self) -> Sequence[Shape]:

@@ -39,11 +39,11 @@ class FormulaRanking:
     evaluation: Evaluation
     order: tuple[LayoutPlan, ...]
     forecasts: Mapping[str, Forecast]
-    """By the name of a layout."""
+    """Forecast of each layout, by its name."""
     costs: Mapping[str, float]
     """What the line wants least of, of those that fit and that ranks here run."""
     over: Mapping[str, Excess]
-    """Beyond the bounds of the line."""
+    """Layouts beyond the bounds of the line."""
     missing: str = ""
     """Why there are no times; empty: there are."""
 
@@ -122,7 +122,7 @@ def _excess(request: PlanRequest, forecast: Forecast) -> Excess | None:
 
 
 def forecast_of_layout(request: PlanRequest, model: Transformer, plan: LayoutPlan, missing: str) -> Forecast:
-    """By formula, part by part, with the corrections that earlier runs taught."""
+    """Forecast by formula, part by part, with the corrections that earlier runs taught."""
     pool, steps, world = request.pool, request.line.train.steps, plan.layout.mesh.world_size
     known = request.evidence.calibration(request.precision)
     count = max((factor.count for factor in (known.step, *known.factors.values())), default=0)
@@ -155,7 +155,7 @@ def forecast_of_layout(request: PlanRequest, model: Transformer, plan: LayoutPla
 
 
 def _buckets(request: PlanRequest, model: Transformer, plan: LayoutPlan, missing: str) -> GradientBuckets | None:
-    """Of DDP; None: it is something else."""
+    """Buckets of DDP; None: it is something else."""
     layout, line = plan.layout, request.line
     if not layout.wrapping.is_ddp or layout.replicas == 1:
         return None
@@ -246,7 +246,7 @@ def verdict_of(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan) 
 
 
 def _why_lost(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan, behind: str) -> tuple[Verdict, str]:
-    """Of what fits, runs and is within the bounds."""
+    """Verdict on what fits, runs and is within the bounds."""
     name, chosen = plan.layout.name, ranking.chosen
     assert chosen is not None, "what fits and runs is chosen, or loses to what is"
     if ranking.missing:

@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TimeBounds:
-    """Of one plan; of what was measured both are equal."""
+    """Bounds of one plan; of what was measured both are equal."""
 
     most: float
     """Seconds, or what they cost, with as much communication hidden behind computing as the site grants."""
     least: float
-    """With as much hidden as there is computing to hide it."""
+    """Seconds with as much hidden as there is computing to hide it."""
 
     def times(self, factor: float) -> "TimeBounds":
         """Both bounds multiplied by `factor`."""
@@ -27,7 +27,7 @@ class TimeBounds:
         return self.most * (1 + band) < other.most and self.least * (1 + band) < other.least
 
     def beyond(self, other: "TimeBounds") -> float:
-        """By which share it is more than `other` at the upper bound; below 0: less."""
+        """Share by which it is more than `other` at the upper bound; below 0: less."""
         return self.most / other.most - 1
 
 

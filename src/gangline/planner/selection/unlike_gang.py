@@ -69,7 +69,7 @@ def _by_formula(pair: GpuPair, model: Transformer) -> PlanChoice | Candidate:
 
 
 def _need(pair: GpuPair, best: UnlikeLayout) -> Fit:
-    """Of the fuller kind."""
+    """Need of the fuller kind."""
     fits = []
     for plan, request in zip(best.plans, pair.requests, strict=True):
         cause, size = max(plan.memory.by_cause.items(), key=lambda each: each[1])
@@ -112,7 +112,7 @@ class _Chosen:
     """No step takes less: all computing, shared by speed."""
 
     def choice(self, summary: SearchSummary | None = None) -> PlanChoice:
-        """As a choice of its own."""
+        """The gang as a choice of its own."""
         shape, forecast = self.gang.shape, self._forecast()
         chosen = Candidate(
             name=self.name, strategy=shape.strategy, mesh=shape.mesh, verdict="chosen", reason=self._reason(forecast),
@@ -126,7 +126,7 @@ class _Chosen:
         )  # fmt: skip
 
     def _forecast(self) -> Forecast:
-        """Of the kind that is last done, with the memory of the fuller one, and what both cost."""
+        """Forecast of the kind that is last done, with the memory of the fuller one, and what both cost."""
         forecasts = self.gang.forecasts
         slow = max(forecasts, key=lambda each: each.step_seconds or 0.0)
         rooms = [each.pool.usable_bytes(each.pool.slots) or 1.0 for each in self.pair.requests]

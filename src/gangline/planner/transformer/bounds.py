@@ -9,7 +9,7 @@ from gangline.spec.transformer import Transformer
 
 
 def step_flops(model: Transformer, global_batch: int) -> float:
-    """Of forward and backward on `global_batch` samples, nothing computed twice."""
+    """Operations of forward and backward on `global_batch` samples, nothing computed twice."""
     costs = token_costs(model)
     return global_batch * model.sequence * 3 * (model.layers * costs.block_flops + costs.head_flops)
 

@@ -9,7 +9,7 @@ from gangline.spec.plan import Precision
 from gangline.spec.transformer import Transformer
 
 MASTER_BYTES, GRADIENT_BYTES = 4, 4
-"""Of one parameter, in float32."""
+"""Bytes of one parameter, in float32."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,16 +25,16 @@ class RankMemory:
     buffers: float
     """Logits and their gradient, or a block that is computed again or gathered, whichever is more."""
     updates: float = 0.0
-    """Of matrices, at the end of a step: beyond activations and buffers, which are not there then."""
+    """Updates of matrices, at the end of a step: beyond activations and buffers, which are not there then."""
 
     @property
     def total(self) -> float:
-        """Of all causes."""
+        """Bytes of all causes."""
         return self.weights + self.gradients + self.optimizer + self.activations + self.buffers + self.updates
 
     @property
     def by_cause(self) -> dict[str, float]:
-        """In the order of the table; updates where there are any."""
+        """Bytes by cause in the order of the table; updates where there are any."""
         names = ("weights", "gradients", "optimizer", "activations", "buffers")
         return {name: getattr(self, name) for name in names} | ({"updates": self.updates} if self.updates else {})
 
@@ -45,14 +45,14 @@ class StageLoad:
 
     blocks: int
     parameters: float
-    """Of its stages, before tp cuts them."""
+    """Parameters of its stages, before tp cuts them."""
     has_head: bool
     live: float
     """Micro-batches whose activations it keeps at once, each of all its stages."""
 
 
 def held_sync(sync: Sync, micro_batches: int) -> Sync:
-    """Of a single micro-batch the gradients are reduced at once, whatever `sync` says."""
+    """When gradients are reduced: those of a single micro-batch at once, whatever `sync` says."""
     return "each" if micro_batches == 1 else sync
 
 
@@ -91,7 +91,7 @@ def state_memory(
 
 
 def host_memory(layout: ModelLayout, parameters: float, optimizer: OptimizerModel) -> float:
-    """Of the shards of one rank, their gradients, optimizer and updates, which are in the memory of its server."""
+    """Shards of one rank, their gradients, optimizer and updates, which are in the memory of its server."""
     kept = MASTER_BYTES + GRADIENT_BYTES + optimizer.moment_bytes
     return kept * parameters / layout.shards + _owned_bytes(layout, optimizer) + update_memory(layout, optimizer)
 
@@ -101,7 +101,7 @@ def _owned_bytes(layout: ModelLayout, optimizer: OptimizerModel) -> float:
 
 
 def block_bytes(layout: ModelLayout, *, width_bytes: int) -> float:
-    """Of each parameter of a block while it is computed backward: x of the formulas, 0, 0, 6, 10 in 16 bits.
+    """Bytes of each parameter of a block while it is computed backward: x of the formulas, 0, 0, 6, 10 in 16 bits.
 
     A block that is gathered has its gradients in float32 while they are reduced; one that is gathered for each pass is
     whole for that, and so is the next one.
