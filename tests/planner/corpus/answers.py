@@ -34,6 +34,7 @@ from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.selection.formula_question import formula_profile
 from gangline.planner.selection.plan_certificate import pipeline_traffic, plan_certificate
 from gangline.planner.shapes.device_pool import gpu_table
+from gangline.planner.shapes.shape import program_decides
 from gangline.spec.codec import to_plain
 from gangline.spec.data_source import DataSource
 from gangline.spec.profile import ModelProfile
@@ -78,7 +79,7 @@ def _planned(question: Question) -> Iterator[tuple[str, Any]]:
     yield "budget", found.budget
     yield "page", plan_page(shown, why=False)
     yield "why", plan_page(shown, why=True, width=WIDTH)
-    if not found.choice.is_left_to_program:
+    if not program_decides(line):
         yield "terms", plan_page(shown, why=False, terms=found.choice.candidates[-1].name, width=WIDTH)
     yield from _gangs(question, found.choice, profile)
     if profile is not None and question.fabric is not None:

@@ -108,11 +108,6 @@ class PlanChoice:
         return found[wanted]
 
     @property
-    def is_left_to_program(self) -> bool:
-        """A program of its own decides how it trains: there was nothing to choose."""
-        return self.reason.startswith(PROGRAM_DECIDES_REASON)
-
-    @property
     def procs_per_node(self) -> int:
         """Ranks of each node."""
         return self.mesh.world_size // self.num_nodes

@@ -9,7 +9,8 @@ from gangline.planner.forecast.calibration import kind_of
 from gangline.planner.forecast.device_speeds import link_rates
 from gangline.planner.forecast.shape_forecast import ExecutionOptions, bucket_bytes
 from gangline.planner.forecast.traffic import GRADIENT_BYTES
-from gangline.planner.selection.budget import Excess, excess
+from gangline.planner.selection.budget import Excess
+from gangline.planner.selection.contest import Entry, TimeBounds, winner
 from gangline.planner.selection.formula_question import formula_question, may_offload, strategy_of_layout, world_of
 from gangline.planner.selection.planned_order import in_planned_order
 from gangline.planner.selection.request import PlanRequest
@@ -84,14 +85,20 @@ def _ranked(request: PlanRequest, model: Transformer, evaluation: Evaluation, mi
     forecasts = {each.layout.name: forecast_of_layout(request, model, each, missing) for each in evaluation.plans}
     runs = [each for each in evaluation.plans if _runs(each)]
     costs = {each.layout.name: _cost(request, each, forecasts[each.layout.name]) for each in runs}
-    over = {name: found for name in costs if (found := _excess(request, forecasts[name])) is not None}
-    axes = {each.layout.name: each.layout.num_axes for each in runs}
-    winner = _best(costs, over, axes, request.band)
-    rest = [each for each in evaluation.plans if each.layout.name != winner]
+    over = {name: found for name in costs if (found := request.excess(forecasts[name])) is not None}
+    entries = [
+        Entry(
+            plan=each, cost=TimeBounds.exactly(costs[each.layout.name]), axes=each.layout.num_axes,
+            excess=over.get(each.layout.name),
+        )
+        for each in sorted(runs, key=lambda each: (each.layout.num_axes, each.layout.name))
+    ]  # fmt: skip
+    best = winner(entries, band=request.band) if entries else None
+    rest = [each for each in evaluation.plans if each is not best]
     rest.sort(key=lambda each: (not each.fits, each.layout.name in over))
-    first = [each for each in runs if each.layout.name == winner]
+    order = (*((best,) if best else ()), *rest)
     return FormulaRanking(
-        evaluation=evaluation, order=(*first, *rest), forecasts=forecasts, costs=costs, over=over, missing=missing
+        evaluation=evaluation, order=order, forecasts=forecasts, costs=costs, over=over, missing=missing
     )
 
 
@@ -100,25 +107,10 @@ def _runs(plan: LayoutPlan) -> bool:
     return plan.fits and not plan.unsupported
 
 
-def _best(costs: Mapping[str, float], over: Mapping[str, Excess], axes: Mapping[str, int], band: float) -> str | None:
-    """Where none is within the bounds, the nearest; None: there is none at all."""
-    within = {name: cost for name, cost in costs.items() if name not in over}
-    if not within:
-        return min(over, key=lambda name: (over[name].ratio, axes[name], name), default=None)
-    least = min(within.values())
-    near = (name for name, cost in within.items() if cost <= least * (1 + band))
-    return min(near, key=lambda name: (axes[name], within[name], name))
-
-
 def _cost(request: PlanRequest, plan: LayoutPlan, forecast: Forecast) -> float:
     """Seconds of a step, of all GPUs together where money counts."""
     seconds = plan.step_seconds if forecast.step_seconds is None else forecast.step_seconds
     return seconds * plan.layout.mesh.world_size if request.counts_money else seconds
-
-
-def _excess(request: PlanRequest, forecast: Forecast) -> Excess | None:
-    bounds, limits, seeds = request.line.plan, request.site.limits, request.line.evaluate.seeds
-    return excess(bounds, limits, forecast, band=request.site.plan.band, seeds=seeds)
 
 
 def forecast_of_layout(request: PlanRequest, model: Transformer, plan: LayoutPlan, missing: str) -> Forecast:

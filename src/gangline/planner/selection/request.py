@@ -15,7 +15,8 @@ from gangline.planner.forecast.shape_forecast import (
     formula_of,
     measured_seconds,
 )
-from gangline.planner.selection.time_bounds import TimeBounds
+from gangline.planner.selection.budget import Excess, excess
+from gangline.planner.selection.contest import TimeBounds
 from gangline.planner.shapes.device_pool import Pool, choose_precision, open_pool
 from gangline.planner.shapes.shape import Shape
 from gangline.planner.shapes.world_size import micro_batches, num_nodes, ranks_per_node
@@ -176,6 +177,11 @@ class PlanRequest:
             servers=num_nodes(self.pool, gpus), parameters=parameters,
             moment_bytes=self.evidence.optimizer.saved_bytes(parameters) / parameters,
         )  # fmt: skip
+
+    def excess(self, forecast: Forecast) -> Excess | None:
+        """The bound of line or site that `forecast` is furthest beyond; None: it is beyond none."""
+        site, seeds = self.site, self.line.evaluate.seeds
+        return excess(self.line.plan, site.limits, forecast, band=site.plan.band, seeds=seeds)
 
     def formula(self, shape: Shape) -> Forecast:
         """Forecast of `shape` as `setting` runs it, whatever equal runs took."""

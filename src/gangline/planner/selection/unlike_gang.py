@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from gangline.planner.forecast.memory import Fit
 from gangline.planner.selection.choice import PlanChoice, SearchSummary
+from gangline.planner.selection.contest import Entry, TimeBounds, winner
 from gangline.planner.selection.explanation import no_fit_reason
 from gangline.planner.selection.formula_choice import forecast_of_layout, options_of
 from gangline.planner.selection.formula_question import formula_question, strategy_of_layout
@@ -47,8 +48,11 @@ def _by_formula(pair: GpuPair, model: Transformer) -> PlanChoice | Candidate:
     evaluation = evaluate_unlike((first, second), band=band)
     if not evaluation.plans:
         return _none(pair, "unsupported", "no layout of replicas that the line allows lies on both kinds")
-    near = [each for each in evaluation.plans if each.step_seconds <= evaluation.plans[0].step_seconds * (1 + band)]
-    best = min(near, key=lambda each: (each.layout.num_axes, each.step_seconds, each.layout.name))
+    entries = [
+        Entry(plan=each, cost=TimeBounds.exactly(each.step_seconds), axes=each.layout.num_axes)
+        for each in sorted(evaluation.plans, key=lambda each: each.layout.name)
+    ]
+    best = winner(entries, band=band)
     if not best.fits:
         return _none(pair, "no_fit", no_fit_reason(_need(pair, best)))
     mesh, bound = best.layout.mesh, unlike_bound_seconds((first, second), pair.line.train.global_batch)
@@ -84,9 +88,10 @@ def _traced(pair: GpuPair, profile: ModelProfile) -> PlanChoice | Candidate:
     if missing := next((each.missing for each in found if each.missing), ""):
         return _none(pair, "lost", f"no step time: {missing}")
     if found:
-        least = min(each.step_seconds for each in found) * (1 + pair.requests[0].band)
-        near = (each for each in found if each.step_seconds <= least)
-        best = min(near, key=lambda each: (each.shape.num_axes, each.step_seconds))
+        entries = [
+            Entry(plan=each, cost=TimeBounds.exactly(each.step_seconds), axes=each.shape.num_axes) for each in found
+        ]
+        best = winner(entries, band=pair.requests[0].band)
         return _Chosen(pair, best, best.shape.name, _bound(pair, best)).choice()
     if search.misses:
         return _none(pair, "no_fit", no_fit_reason(min(search.misses, key=lambda each: each.ratio or 0.0)))
