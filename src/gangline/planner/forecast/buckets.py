@@ -13,18 +13,15 @@ from math import ceil, floor, sqrt
 from gangline.planner.forecast.device_speeds import LinkRates, Speeds
 from gangline.planner.forecast.traffic import (
     BUCKET_BYTES,
-    GRADIENT_BYTES,
     Collective,
     PassLoad,
     bucket_count,
     num_averaged,
 )
+from gangline.planner.forecast.widths import BACKWARD, GRADIENT_BYTES
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.forecast import GradientBuckets
 from gangline.spec.profile import ModelProfile
-
-BACKWARD = 2 / 3
-"""Share of the work of both passes."""
 
 
 def gradient_buckets(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from gangline.fabric.mapping import EdgeBytes
 from gangline.fabric.order_paths import RingTraffic
 from gangline.planner.forecast.traffic import Collective, PassLoad, data_messages, unknown_compression
+from gangline.planner.forecast.widths import pass_bytes
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Precision
@@ -64,7 +65,7 @@ def _expert_bytes(profile: ModelProfile, mesh: Mesh, load: PassLoad, ranks_per_s
     else:
         entries = model.layers * model.active_experts * model.sequence * model.width / mesh.tp if model else 0.0
     passes = 6 if load.checkpointing == "full" else 4
-    samples, width = load.micro_batch * load.micro_batches, 4 if load.precision == "fp32" else 2
+    samples, width = load.micro_batch * load.micro_batches, pass_bytes(load.precision)
     sent = passes * samples * entries * width / (mesh.pp * mesh.cp)
     return sent / mesh.ep * (ranks_per_server // mesh.tp)
 
@@ -74,4 +75,4 @@ def _handed_bytes(profile: ModelProfile, precision: Precision) -> float | None:
     trace, model = profile.trace(precision), profile.transformer
     if trace is not None:
         return next((unit.boundary_bytes for unit in reversed(trace.units) if unit.name), None)
-    return None if model is None else model.sequence * model.width * (4 if precision == "fp32" else 2)
+    return None if model is None else model.sequence * model.width * pass_bytes(precision)

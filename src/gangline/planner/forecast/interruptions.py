@@ -6,12 +6,11 @@ from statistics import median
 
 from gangline.fabric.failures import gang_rate, interrupt_probability, mean_hours_between
 from gangline.fabric.interval import best_interval, effective_share, write_seconds
+from gangline.planner.forecast.widths import WEIGHT_BYTES
 from gangline.spec.config.site import SitePlanTable
 from gangline.spec.forecast import Forecast, Term
 from gangline.spec.profile import MeasuredRun
 
-WEIGHT_BYTES = 4
-"""Bytes of a parameter in a checkpoint, in addition to the optimizer's moments."""
 _HOUR = 3600.0
 
 

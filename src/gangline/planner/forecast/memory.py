@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gangline.planner.forecast.optimizer_model import OptimizerModel
+from gangline.planner.forecast.widths import GRADIENT_BYTES, WEIGHT_BYTES, pass_bytes
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.forecast import MemoryCause
@@ -11,8 +12,6 @@ from gangline.spec.plan import Precision
 from gangline.spec.profile import MatrixWork, ModelProfile, Trace, Unit
 from gangline.spec.strategies import traits_of
 
-WEIGHT_BYTES, GRADIENT_BYTES = 4, 4
-"""Bytes of a parameter: float32 master and gradient; the optimizer's moments, which zero1 shares, come on top."""
 STAGED_BYTES = 4 * 64 * 2**20
 """Bytes of moments in files: two pieces of the state of 64 MiB of parameters, one under way."""
 SHARES = {"none": 1.0, "selective": 0.8, "full": 0.15}
@@ -209,7 +208,7 @@ def _gathered(profile: ModelProfile, shape: Shape, precision: Precision) -> tupl
     fsdp keeps what lies outside the blocks, zero2 and what is cut into stages keep all. A block that goes back has
     gradients and sends them in float32; under fsdp it is whole for that, and so is the next one.
     """
-    wrapping, width = shape.wrapping, 4 if precision == "fp32" else 2
+    wrapping, width = shape.wrapping, pass_bytes(precision)
     block = (profile.largest_block_parameters or 0) / shape.mesh.tp
     if wrapping.reshards:
         return width * profile.outside_parameters / shape.mesh.tp, (3 * width + GRADIENT_BYTES) * block

@@ -8,7 +8,7 @@ from gangline.planner.forecast.calibration import Calibration, kind_of
 from gangline.planner.forecast.compression_cost import compression_work
 from gangline.planner.forecast.device_speeds import Speeds
 from gangline.planner.forecast.host_link import HostRates, transfer_seconds
-from gangline.planner.forecast.memory import WEIGHT_BYTES, num_owners
+from gangline.planner.forecast.memory import num_owners
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.forecast.traffic import (
     Collective,
@@ -18,7 +18,8 @@ from gangline.planner.forecast.traffic import (
     published_updates,
     unknown_traffic,
 )
-from gangline.planner.forecast.update_traffic import FORWARD, first_forward, may_hide, update_traffic, what_hides
+from gangline.planner.forecast.update_traffic import first_forward, may_hide, update_traffic, what_hides
+from gangline.planner.forecast.widths import FORWARD, WEIGHT_BYTES
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.forecast import Term, UpdateTraffic
 from gangline.spec.profile import ModelProfile, Trace

@@ -13,6 +13,7 @@ from gangline.fabric.collectives import bus_factor, ring_steps
 from gangline.planner.forecast.compression_cost import messages, needs_shapes, shard_bytes
 from gangline.planner.forecast.memory import num_owners
 from gangline.planner.forecast.optimizer_model import update_buckets
+from gangline.planner.forecast.widths import GRADIENT_BYTES, pass_bytes
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.compression import Compression
 from gangline.spec.devices import Exchange
@@ -20,8 +21,6 @@ from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Device, Precision
 from gangline.spec.profile import MatrixWork, ModelProfile, Unit
 
-GRADIENT_BYTES = 4
-"""Gradients are reduced in float32, whatever the passes compute in."""
 BUCKET_BYTES = 25 * 2**20
 """Size of DDP's buckets but the first, where the line leaves them to torch."""
 _COUNT_BYTES = 8
@@ -125,7 +124,7 @@ def _shard_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iter
     ranks = mesh.dp_shard * mesh.cp
     if ranks == 1:
         return
-    width = GRADIENT_BYTES if load.precision == "fp32" else 2
+    width = pass_bytes(load.precision)
     passes = 1 if mesh.pp > 1 else load.micro_batches
     reductions = _reductions(shape, load)
     reduced = shard_bytes(load.compression, averages_rarely=shape.traits.averages_rarely)
@@ -238,7 +237,7 @@ def _experts(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Co
     mesh = shape.mesh
     if mesh.ep == 1:
         return
-    width = GRADIENT_BYTES if load.precision == "fp32" else 2
+    width = pass_bytes(load.precision)
     forwards = 2 if load.checkpointing == "full" else 1
     for unit, count in _units(profile, shape, load):
         if unit.expert_entries:

@@ -8,14 +8,12 @@ from collections.abc import Callable
 from math import floor
 
 from gangline.planner.forecast.traffic import Collective
+from gangline.planner.forecast.widths import FORWARD
 from gangline.spec.forecast import UpdateTraffic
 from gangline.spec.plan import Device
 from gangline.spec.profile import MatrixWork
 from gangline.spec.strategies import Wrapping
 from gangline.spec.update_arrival import exposed_seconds
-
-FORWARD = 1 / 3
-"""Share of the work of both passes."""
 
 
 def may_hide(work: MatrixWork | None, wrapping: Wrapping, device: Device) -> bool:

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gangline.errors import ConfigError
-from gangline.planner.forecast.buckets import BACKWARD, by_latency, exposed_buckets
+from gangline.planner.forecast.buckets import by_latency, exposed_buckets
 from gangline.planner.forecast.calibration import kind_of
 from gangline.planner.forecast.device_speeds import link_rates
 from gangline.planner.forecast.shape_forecast import ExecutionOptions, bucket_bytes
-from gangline.planner.forecast.traffic import GRADIENT_BYTES
+from gangline.planner.forecast.widths import BACKWARD, GRADIENT_BYTES
 from gangline.planner.selection.budget import Excess
 from gangline.planner.selection.contest import Entry, TimeBounds, winner
 from gangline.planner.selection.formula_question import formula_question, may_offload, strategy_of_layout, world_of

@@ -8,8 +8,8 @@ from gangline.fabric.order_paths import RingTraffic
 from gangline.planner.forecast.compression_cost import compression_work, messages, shard_bytes
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.forecast.traffic import PassLoad, bucket_count
+from gangline.planner.forecast.widths import GRADIENT_BYTES, pass_bytes
 from gangline.planner.transformer.layout import ModelLayout, Sync
-from gangline.planner.transformer.memory import GRADIENT_BYTES
 from gangline.planner.transformer.step_time import Hardware, Stages
 from gangline.spec.compression import Compression
 from gangline.spec.plan import Precision
@@ -56,7 +56,7 @@ def exchanges(
     matrices, whose owners do; shards of a block, and of what is around them, are gathered once, or twice a
     micro-batch; replicas of shards then average their part.
     """
-    width = 4 if precision == "fp32" else 2
+    width = pass_bytes(precision)
     mesh, shards, replicas = layout.mesh, layout.shards, layout.replicas
     sent, steps = _averaged(layout, parameters / shards, averaging)
     if not layout.wrapping.shards:

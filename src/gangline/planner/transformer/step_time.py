@@ -16,6 +16,7 @@ from gangline.planner.forecast.host_link import HostRates, transfer_seconds
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.forecast.traffic import matrix_updates, published_updates
 from gangline.planner.forecast.update_traffic import first_forward, may_hide, update_traffic, what_hides
+from gangline.planner.forecast.widths import pass_bytes
 from gangline.planner.transformer.costs import recomputed_share, stage_blocks, stage_parameters, token_costs
 from gangline.planner.transformer.layout import ModelLayout, Sync, stages_a_rank
 from gangline.planner.transformer.memory import StageLoad
@@ -164,7 +165,7 @@ def passes(
     micro_batches: int, recompute: str, precision: Precision = "bf16",
 ) -> StepParts:  # fmt: skip
     """Forward and backward of all micro-batches, without what data-parallel ranks exchange and the update."""
-    width = 4 if precision == "fp32" else 2
+    width = pass_bytes(precision)
     mesh, costs = layout.mesh, token_costs(model)
     again = 3 + recomputed_share(recompute)
     tokens = micro_batch * model.sequence / mesh.cp
