@@ -7,6 +7,7 @@ from tests.planner.cases import SITE, SMALL, cpu, gpus, line, model_of
 
 from gangline.errors import ConfigError
 from gangline.planner.selection.choice import choose_plan
+from gangline.planner.shapes.shape import program_decides
 from gangline.spec.config.line import MemoryTable, MeshTable, ProjectTable
 from gangline.spec.mesh import Mesh
 from gangline.spec.profile import MeasuredRun, ModelProfile
@@ -278,9 +279,10 @@ def test_a_program_gets_processes_and_no_strategy(ranks, name):
     choice = choose_plan(command_line(ranks=ranks), SITE, cpu(2))
     assert (choice.name, choice.reason) == (name, "the program decides how")
     assert [each.name for each in choice.candidates] == [name]
-    assert choice.is_left_to_program
+    assert program_decides(command_line(ranks=ranks))
 
 
 def test_a_strategy_that_is_asked_of_a_program_keeps_its_name():
-    choice = choose_plan(command_line(ranks=2, strategy="fsdp"), SITE, cpu(2))
-    assert (choice.name, choice.is_left_to_program) == ("fsdp-2", False)
+    asked = command_line(ranks=2, strategy="fsdp")
+    assert not program_decides(asked)
+    assert choose_plan(asked, SITE, cpu(2)).name == "fsdp-2"

@@ -194,3 +194,10 @@ def test_smallest_of_two_kinds_represents_all_nodes():
     assert both.as_smallest == replace(gpus(8, 5, memory=40e9, name="a100"))
     assert both.device_names == "h100 and a100"
     assert Inventory.from_json(both.to_json()) == both
+
+
+def test_a_batch_smaller_than_the_gang_gets_a_plan():
+    """Of 64 GPUs in copies most would have no sample: such layouts are no candidates."""
+    few = replace(gpus(8, 4), others=(gpus(8, 4, name="a100"),))
+    choice = kinds_of(BY_FORMULA, line(batch=8), inventory=few).choice
+    assert choice.mesh.data_parallel <= 8

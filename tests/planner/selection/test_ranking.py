@@ -14,8 +14,8 @@ from gangline.errors import ConfigError
 from gangline.planner.selection.budget import check
 from gangline.planner.selection.candidates import rank
 from gangline.planner.selection.choice import choose_plan
+from gangline.planner.selection.contest import TimeBounds
 from gangline.planner.selection.request import PlanRequest
-from gangline.planner.selection.time_bounds import TimeBounds
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.codec import to_plain
 from gangline.spec.config.line import MemoryTable, PlanTable

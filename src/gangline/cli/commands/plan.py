@@ -36,7 +36,7 @@ from gangline.planner.shapes.hypothetical import (
     with_network,
 )
 from gangline.planner.shapes.known_gpus import KnownGpu
-from gangline.planner.shapes.shape import Shape
+from gangline.planner.shapes.shape import Shape, program_decides
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 
@@ -247,7 +247,7 @@ def _document(found: "Preview", *, why: bool) -> dict[str, object]:
         "choice": found.choice,
         "inventory": found.inventory,
         "profile": found.profile,
-        "optimizer": _matrix_plans(found) if why else (),
+        "optimizer": _matrix_plans(found) if why and not program_decides(found.request.line) else (),
         "budget": found.budget,
         "environment": found.environment,
         "data": found.data,
@@ -260,7 +260,7 @@ def _document(found: "Preview", *, why: bool) -> dict[str, object]:
 def _matrix_plans(found: "Preview | HypotheticalPlan") -> "tuple[MatrixPlanReport, ...]":
     """Plan of each pipeline rank, slow for many GPUs; empty: no matrix rule, or it is known in ranks alone."""
     line, choice = found.request.line, found.choice
-    if line.optimizer.get("rule") is None or choice.is_left_to_program:
+    if line.optimizer.get("rule") is None:
         return ()
     from gangline.line.stages.optimizer_plan import plan_reports
 

@@ -6,7 +6,7 @@ from gangline.cli.output import wrap_facts
 from gangline.cli.view.plan_table import candidate_table
 from gangline.cli.view.update_line import bucket_line, forecast_line, update_line
 from gangline.planner.selection.choice import PlanChoice
-from gangline.planner.shapes.shape import Shape
+from gangline.planner.shapes.shape import Shape, program_decides
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
 from gangline.spec.devices import Inventory
@@ -24,7 +24,7 @@ _EXPLAINED = 2
 def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: int | None = None) -> str:
     """The whole page; `why` adds all plans and the parts of the best two, `terms` those of the plan of that name."""
     choice = found.choice
-    if choice.is_left_to_program:
+    if program_decides(found.request.line):
         return _programs(found, width)
     table = [f"{found.run} · {_have(found)}", "", candidate_table(choice.candidates, width=width, every=why), ""]
     lines = [
@@ -146,7 +146,7 @@ def _bound(choice: PlanChoice, global_batch: int) -> str:
 
 def _other_sizes(found: "Preview") -> str:
     """Other world sizes that the plan of an elastic line is ready for."""
-    own = found.choice.is_left_to_program
+    own = program_decides(found.request.line)
     worlds = ((size.mesh.world_size, "" if own else f" ({size.name})") for size in found.choice.sizes)
     ready = ", ".join(f"{world}{name}" for world, name in worlds)
     return f"ready for {ready} ranks, too: gangline resize RUN RANKS" if ready else ""
@@ -155,7 +155,7 @@ def _other_sizes(found: "Preview") -> str:
 def _have(found: "Preview") -> str:
     """Available devices, and the size of the model."""
     machines = " and ".join(map(_machines, found.inventory.kinds))
-    if found.choice.is_left_to_program:
+    if program_decides(found.request.line):
         return machines
     parameters = found.choice.forecast.parameters
     model = f"{format_count(parameters)} parameters" if parameters is not None else "model size not known yet"

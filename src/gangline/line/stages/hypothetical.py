@@ -6,8 +6,9 @@ from gangline.errors import ConfigError
 from gangline.fabric.certificate import Certificate
 from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.request.run_request import RunRequest
-from gangline.planner.forecast.interruptions import WEIGHT_BYTES, StorageCost, storage_costs
+from gangline.planner.forecast.interruptions import StorageCost, storage_costs
 from gangline.planner.forecast.optimizer_model import optimizer_model
+from gangline.planner.forecast.widths import WEIGHT_BYTES
 from gangline.planner.gang_plans import choice_of_run, line_of_worker
 from gangline.planner.selection.budget import check as check_budget
 from gangline.planner.selection.budget import excess

@@ -30,7 +30,9 @@ from gangline.planner.forecast.worker_exchange import worker_exchange
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.selection.plan_certificate import pipeline_traffic
 from gangline.planner.shapes.hypothetical import with_network
+from gangline.planner.shapes.shape import program_decides
 from gangline.spec.codec import Document, digest, from_json
+from gangline.spec.config.line import Line
 from gangline.spec.data_source import DataSource
 from gangline.spec.plan import Plan
 from gangline.spec.profile import ModelProfile
@@ -86,7 +88,7 @@ def plan(ctx: RunContext) -> StageResult:
     over = gate.verdict == "no"
     return StageResult(
         state="failed" if over else "done",
-        message=gate.reason if over else _message(choice),
+        message=gate.reason if over else _message(ctx.line, choice),
         key=digest({"line": ctx.record.inputs.line, "inventory": inventory, "build": ctx.record.inputs.code}),
         outputs={
             "name": made.name,
@@ -190,8 +192,8 @@ def _certificate(ctx: RunContext, planned: PlannedRun, network: PlannedNetwork |
     return found
 
 
-def _message(choice: PlanChoice) -> str:
-    if choice.is_left_to_program:
+def _message(line: Line, choice: PlanChoice) -> str:
+    if program_decides(line):
         return f"{choice.name}; {choice.reason}"
     runner_up = next((each for each in choice.candidates if each.verdict == "runner_up"), None)
     second = f" · runner-up {runner_up.name}: {runner_up.reason}" if runner_up else ""

@@ -14,7 +14,7 @@ class Timeline:
     """One step of a pipeline."""
 
     seconds: float
-    """From the first forward to the last backward."""
+    """Time from the first forward to the last backward."""
     busy: tuple[float, ...]
     """Seconds that each rank computed."""
     live: tuple[float, ...]
@@ -34,12 +34,12 @@ class StageCosts:
     backward_input: float = 1.0
     backward_weight: float = 1.0
     transfer: float = 0.0
-    """From the end of an action on one rank until its result is on another."""
+    """Time from the end of an action on one rank until its result is on another."""
     weights: tuple[float, ...] = ()
     """Cost of each stage, in those of the first; empty: equal."""
 
     def seconds(self, action: Action) -> float:
-        """Of `action`, by the weight of its stage."""
+        """Seconds of `action`, by the weight of its stage."""
         weight = self.weights[action.stage] / self.weights[0] if self.weights else 1.0
         halves = {"F": self.forward, "I": self.backward_input, "W": self.backward_weight}
         return weight * halves.get(action.kind, self.backward_input + self.backward_weight)

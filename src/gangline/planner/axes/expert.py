@@ -10,7 +10,7 @@ _SHOWN = 64
 
 
 def expert_mesh(world: int, profile: ModelProfile | None) -> Mesh:
-    """As many peers as ranks and experts allow, shards over the rest; of a model that was not inspected all ranks.
+    """Mesh of as many peers as ranks and experts allow, shards over the rest; not inspected: all ranks are peers.
 
     Raises:
         ConfigError: No degree above 1 divides both.

@@ -150,7 +150,7 @@ def schedule_of(line: Line, mesh: Mesh, micro_batch: int, profile: ModelProfile 
 
 
 def num_micro_batches(line: Line, mesh: Mesh, micro_batch: int) -> int:
-    """Of one data-parallel rank in one step."""
+    """Micro-batches of one data-parallel rank in one step."""
     return line.train.global_batch // mesh.data_parallel // micro_batch
 
 

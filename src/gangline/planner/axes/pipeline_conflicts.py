@@ -9,7 +9,7 @@ from gangline.spec.plan import Plan
 
 
 def pipeline_conflicts_of_line(line: Line, mesh: Mesh) -> list[str]:
-    """Of the options of `line` on `mesh`; empty: none."""
+    """Conflicts of the options of `line` on `mesh`; empty: none."""
     train = line.train
     chunks = 1 if train.memory.loss_chunks == "auto" else train.memory.loss_chunks
     return [] if mesh.pp == 1 else list(_conflicts(
@@ -20,7 +20,7 @@ def pipeline_conflicts_of_line(line: Line, mesh: Mesh) -> list[str]:
 
 
 def pipeline_conflicts_of_plan(plan: Plan) -> list[str]:
-    """Of a plan with stages."""
+    """Conflicts of a plan with stages."""
     return list(_conflicts(
         pp=plan.mesh.pp, command=plan.program.task is None, stragglers=plan.recovery.stragglers,
         compiled=plan.compile, schedule=plan.pp_schedule, compression=plan.compression.kind,

@@ -30,7 +30,7 @@ Step = tuple[Action, ...]
 
 
 def num_stages(schedule: PipelineSchedule, ranks: int) -> int:
-    """Of a pipeline of `ranks` ranks."""
+    """Stages of a pipeline of `ranks` ranks."""
     return ranks if schedule in SINGLE else 2 * ranks
 
 
@@ -77,7 +77,7 @@ def _interleaved(ranks: int, rank: int, count: int) -> Iterator[Step]:
 
 
 def _interleaved_zero_bubble(ranks: int, rank: int, count: int) -> Iterator[Step]:
-    """As interleaved, one forward less ahead for each rank; weights follow `rank` actions behind their inputs."""
+    """Interleaved with one forward less ahead for each rank; weights follow `rank` actions behind their inputs."""
     forwards, inputs = _rounds(ranks, rank, count, "I")
     weights = iter([each._replace(kind="W") for each in inputs])
     done = 0

@@ -48,7 +48,7 @@ def require_cuts(tp: int, profile: ModelProfile | None) -> None:
 
 
 def degrees_that_work(cuts: int) -> str:
-    """Of a model that can be cut into `cuts`, and so into each of its divisors."""
+    """Words for the degrees of a model that can be cut into `cuts`, and so into each of its divisors."""
     if cuts == 1:
         return "only 1 works"
     return ", ".join(str(each) for each in range(1, min(cuts, 64) + 1) if cuts % each == 0) + " work"

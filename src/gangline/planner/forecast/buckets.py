@@ -13,18 +13,15 @@ from math import ceil, floor, sqrt
 from gangline.planner.forecast.device_speeds import LinkRates, Speeds
 from gangline.planner.forecast.traffic import (
     BUCKET_BYTES,
-    GRADIENT_BYTES,
     Collective,
     PassLoad,
     bucket_count,
     num_averaged,
 )
+from gangline.planner.forecast.widths import BACKWARD, GRADIENT_BYTES
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.forecast import GradientBuckets
 from gangline.spec.profile import ModelProfile
-
-BACKWARD = 2 / 3
-"""Of the work of both passes."""
 
 
 def gradient_buckets(
@@ -52,11 +49,11 @@ def gradient_buckets(
 
 
 MessageSeconds = Callable[[Collective], float | None]
-"""Of one message; None: not known."""
+"""Seconds of one message; None: not known."""
 
 
 def by_latency(links: LinkRates | None, ranks: int) -> MessageSeconds | None:
-    """Of messages between so many ranks; None: no latency is given, so that more messages cost nothing."""
+    """Seconds of messages between so many ranks; None: no latency is given, so that more messages cost nothing."""
     return links.seconds if links and links.latency_seconds(ranks) else None
 
 
@@ -64,7 +61,7 @@ def exposed_buckets(
     whole_bytes: float, given: int | None, *, ranks: int, seconds: MessageSeconds | None, backward: float,
     latency_origin: str,
 ) -> GradientBuckets:  # fmt: skip
-    """Of so many bytes, in buckets of a given size or of torch's own; what they leave exposed where `seconds` says it.
+    """Buckets of so many bytes, of a given size or of torch's own; what they leave exposed where `seconds` says it.
 
     Args:
         backward: Seconds of the pass that hands out the gradients.
@@ -93,7 +90,7 @@ def _average(size_bytes: float, ranks: int) -> Collective:
 
 
 def exposed_seconds(count: int, backward: float, latency: float, transfer: float) -> float:
-    """From the end of backward until `count` equal buckets are averaged."""
+    """Time from the end of backward until `count` equal buckets are averaged."""
     return max(latency + transfer / count, backward / count + count * latency + transfer - backward)
 
 

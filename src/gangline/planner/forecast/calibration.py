@@ -33,23 +33,23 @@ class Factor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Calibration:
-    """Of one key."""
+    """Corrections of one key."""
 
     factors: Mapping[str, Factor] = field(default_factory=dict)
-    """By part of the step, of all runs."""
+    """Corrections by part of the step, of all runs."""
     kinds: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """By part and kind of sharing: how much more than `factors` its runs ask for; without any, no more."""
+    """Share by which runs of a part and kind of sharing ask for more than `factors`; without any, no more."""
     step: Factor = Factor()
-    """Of the whole step; corrects the parts where a clock could not tell them apart."""
+    """Correction of the whole step; corrects the parts where a clock could not tell them apart."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Of parts that have no formula: `data` for one sample of a rank, others for one step."""
+    """Seconds of parts that have no formula: `data` for one sample of a rank, others for one step."""
     band: float | None = None
     """Share by which 9 of 10 forecasts of the step were off at most; None: too few were made."""
     memory_margin: float | None = None
     """Share by which 99 of 100 peaks were above their forecast at most; None: too few, or no GPU."""
 
     def factor(self, part: str, kind: str = "") -> Factor:
-        """Of `part` where parameters are shared in the way that `kind_of` names."""
+        """Correction of `part` where parameters are shared in the way that `kind_of` names."""
         all_runs = self.factors.get(part, self.step)
         return Factor(all_runs.value * self.kinds.get((part, kind), 1.0), all_runs.count)
 
@@ -143,7 +143,7 @@ def _kinds(ratios: Mapping[str, Sequence[tuple[str, float]]]) -> dict[tuple[str,
 
 
 def _ratios(runs: Iterable[MeasuredRun]) -> dict[str, list[tuple[str, float]]]:
-    """By part: the kind of a run, and its ratio."""
+    """Kinds of runs and their ratios, by part."""
     ratios: dict[str, list[tuple[str, float]]] = {}
     for run in runs:
         for term in run.forecast.terms:
@@ -154,7 +154,7 @@ def _ratios(runs: Iterable[MeasuredRun]) -> dict[str, list[tuple[str, float]]]:
 
 
 def _step_ratios(runs: Iterable[MeasuredRun]) -> list[float]:
-    """Of runs whose forecast was made of parts, all of them known."""
+    """Ratios of runs whose forecast was made of parts, all of them known."""
     sums = ((run.step_seconds, sum(term.raw_seconds or 0.0 for term in run.forecast.terms if term.part != "checkpoint"))
             for run in runs if not run.forecast.missing)  # fmt: skip
     return [measured / raw for measured, raw in sums if raw > 0 and measured > 0]
@@ -181,7 +181,7 @@ def _pairs(runs: Iterable[MeasuredRun]) -> list[tuple[float, float]]:
 
 
 def _peaks(runs: Iterable[MeasuredRun]) -> Iterable[float]:
-    """On CPUs the whole process is measured and tensors are forecast: these say nothing of each other."""
+    """Peaks over their forecasts; on CPUs the process is measured and tensors are forecast, not comparable."""
     for run in runs:
         if run.device == "cuda" and run.peak_memory_bytes and run.forecast.memory_bytes:
             yield run.peak_memory_bytes / run.forecast.memory_bytes

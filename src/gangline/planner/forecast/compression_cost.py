@@ -14,7 +14,7 @@ from gangline.spec.profile import ParameterShape
 _WIDTH = {"none": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 4 * 0.26}
 """Bytes of an entry on DDP's wire; int8 has a scale for every 256 values."""
 FACTOR_BYTES, INDEX_BYTES = 4, 4
-"""Of a value that PowerSGD or top-k sends, and of the place of one that top-k does."""
+"""Bytes of a value that PowerSGD or top-k sends, and of the place of one that top-k does."""
 SELECT_BYTES = 950
 """Top-k: moved for each entry that is sent, in addition to what every entry costs."""
 
@@ -25,12 +25,12 @@ class CompressedMessage:
 
     kind: Exchange
     size_bytes: float
-    """Of all of them together."""
+    """Bytes of all of them together."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompressionWork:
-    """Of one rank in a step: operations that compute little, and what they read and write together."""
+    """Work of one rank in a step: operations that compute little, and what they read and write together."""
 
     operations: float
     size_bytes: float
@@ -58,7 +58,7 @@ a CPU for models of 0.9, 3.3 and 19 million parameters."""
 def messages(
     entries: float, shapes: Sequence[ParameterShape], compression: Compression, *, ranks: int
 ) -> list[CompressedMessage]:
-    """That average the gradients of a step between `ranks` replicas.
+    """Messages that average the gradients of a step between `ranks` replicas.
 
     Args:
         entries: Of all gradients on one rank.
@@ -77,7 +77,7 @@ def messages(
 
 
 def compression_work(entries: float, tensors: int, compression: Compression, *, buckets: int) -> CompressionWork | None:
-    """Of squeezing `entries` of so many parameters in so many buckets; None: nothing is squeezed."""
+    """Work of squeezing `entries` of so many parameters in so many buckets; None: nothing is squeezed."""
     cost = _COSTS.get(compression.kind)
     if cost is None:
         return None
@@ -87,7 +87,7 @@ def compression_work(entries: float, tensors: int, compression: Compression, *, 
 
 
 def shard_bytes(compression: Compression, *, averages_rarely: bool = False) -> float:
-    """Of an entry while gradients of shards are reduced: torch takes halves there, and nothing else."""
+    """Bytes of an entry while gradients of shards are reduced: torch takes halves there, and nothing else."""
     return 2.0 if compression.kind in ("fp16", "bf16") and not averages_rarely else 4.0
 
 

@@ -23,20 +23,20 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speeds:
-    """Of one rank, while as many as a node has do the same."""
+    """Speeds of one rank, while as many as a node has do the same."""
 
     origin: str
     """`measured`, `given`, `published`, `assumed`."""
     exchange_origin: str = "measured"
     latency_origin: str = "measured"
-    """Of messages."""
+    """Origin of the latency of messages."""
     flops_per_second: float
-    """Of the products of one model."""
+    """Rate of the products of one model."""
     attention_flops_per_second: float | None = None
-    """Of fused attention, forward and backward, without what a mask leaves out; None: as of products."""
+    """Rate of fused attention, forward and backward, without what a mask leaves out; None: as of products."""
     moves: Sequence[Point] = ()
     memory_bytes_per_second: float | None = None
-    """In place, on what no cache holds."""
+    """Rate in place, on what no cache holds."""
     rates: Rates | None = None
     links: "LinkRates | None" = None
     """Where messages were not measured."""
@@ -44,7 +44,7 @@ class Speeds:
     """How many times longer everything takes than it did while it was measured: ranks share cores."""
 
     def move_seconds(self, size_bytes: float) -> float | None:
-        """Of an operation that computes little and writes a new result; None: not known.
+        """Seconds of an operation that computes little and writes a new result; None: not known.
 
         On a GPU it takes its launch, as the smallest one does, and its bytes as a stream moves them: two models on an
         H100 had 7 us an operation and 3.1 TB/s, where the smallest operation took 8 us and a stream moved 3.0 TB/s.
@@ -55,11 +55,11 @@ class Speeds:
         return self.crowd * interpolate(self.moves, size_bytes) if self.moves else streamed
 
     def stream_seconds(self, size_bytes: float) -> float | None:
-        """Of reading and writing so much in place; None: not known."""
+        """Seconds of reading and writing so much in place; None: not known."""
         return size_bytes / self.memory_bytes_per_second if self.memory_bytes_per_second else None
 
     def exchange_seconds(self, message: Collective) -> float | None:
-        """Of one message; None: none was measured, and no bandwidth of links is given.
+        """Seconds of one message; None: none was measured, and no bandwidth of links is given.
 
         Of other numbers of ranks than were measured a message takes as long as one that sends as many bytes a rank.
         """
@@ -73,20 +73,20 @@ class Speeds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinkRates:
-    """Of GPUs, as the site gives them."""
+    """Rates of the links of GPUs, as the site gives them."""
 
     node: int
     """Ranks of a server."""
     inside: float | None
     """Bytes per second of one GPU to others of its server; None: not given."""
     across: float | None
-    """To those of other servers."""
+    """Bytes per second to those of other servers."""
     inside_latency: float = 0.0
     """Seconds of a message, whatever its size, to others of its server."""
     across_latency: float = 0.0
-    """To those of other servers."""
+    """Seconds of a message to those of other servers."""
     paths: OrderPaths | None = None
-    """That messages between servers take; None: nothing shares a link."""
+    """Paths that messages between servers take; None: nothing shares a link."""
 
     def seconds(self, message: Collective) -> float | None:
         """None: the bandwidth of a link that it takes is not given."""
@@ -100,11 +100,11 @@ class LinkRates:
         )  # fmt: skip
 
     def latency_seconds(self, span: int) -> float:
-        """Of a message between neighbours of so many consecutive ranks."""
+        """Latency of a message between neighbours of so many consecutive ranks."""
         return self.across_latency if span > self.node else self.inside_latency
 
     def bus_bytes_per_second(self, ranks: int, *, rank_stride: int = 1, peers: int = 0) -> float | None:
-        """Of a group; None: the bandwidth of a link that it takes is not given.
+        """Rate of a group; None: the bandwidth of a link that it takes is not given.
 
         Args:
             ranks: That exchange.
@@ -124,7 +124,7 @@ class LinkRates:
 
 
 def link_rates(pool: Pool, world_size: int, *, stages: int = 1, edges: EdgeBytes | None = None) -> LinkRates:
-    """Of so many ranks, on the fewest nodes; those of a pipeline are in the order that its `edges` want."""
+    """Links of so many ranks, on the fewest nodes; those of a pipeline are in the order that its `edges` want."""
     node, servers = ranks_per_node(pool, world_size), num_nodes(pool, world_size)
     paths = None
     if pool.fabric is not None and 1 < servers <= len(pool.fabric.servers):
@@ -203,7 +203,7 @@ def _attention_flops(trace: Trace, rates: Rates, *, crowd: float = 1.0) -> float
 
 
 def interpolate(points: Sequence[Point], at: float) -> float:
-    """Between measured sizes along straight lines of the logarithms; the least takes as long as any smaller one."""
+    """Seconds along straight lines of the logarithms of sizes; the least takes as long as any smaller one."""
     first, last = points[0], points[-1]
     if at <= first[0]:
         return first[1]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from gangline.fabric.mapping import EdgeBytes
 from gangline.fabric.order_paths import RingTraffic
 from gangline.planner.forecast.traffic import Collective, PassLoad, data_messages, unknown_compression
+from gangline.planner.forecast.widths import pass_bytes
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Precision
@@ -12,7 +13,7 @@ from gangline.spec.profile import ModelProfile
 
 
 def traced_rings(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[RingTraffic]:
-    """Of data-parallel ranks of an average stage."""
+    """Rings of data-parallel ranks of an average stage."""
     rings: dict[tuple[int, int], list[Collective]] = {}
     for each in data_messages(profile, shape, load):
         rings.setdefault((each.ranks, each.rank_stride), []).append(each)
@@ -28,7 +29,7 @@ def traced_rings(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[Ri
 def edge_bytes(
     rings: Sequence[RingTraffic], profile: ModelProfile, mesh: Mesh, load: PassLoad, *, ranks_per_server: int
 ) -> EdgeBytes | None:
-    """Of one rail in a step, on an edge of each ring over servers and between stages; None: not known.
+    """Bytes of one rail in a step, on an edge of each ring over servers and between stages; None: not known.
 
     Args:
         rings: Of data-parallel ranks of an average stage.
@@ -56,7 +57,7 @@ def _expert_servers(mesh: Mesh, ranks_per_server: int) -> int:
 
 
 def _expert_bytes(profile: ModelProfile, mesh: Mesh, load: PassLoad, ranks_per_server: int) -> float:
-    """Of one rail in a step from a server of an expert group to another one: what a rank sends to each peer there, rows
+    """Bytes of one rail in a step between two servers of an expert group: what a rank sends to each peer there, rows
     there and back, forward and backward, once more where blocks are computed again."""
     trace, model = profile.trace(load.precision), profile.transformer
     if trace is not None:
@@ -64,14 +65,14 @@ def _expert_bytes(profile: ModelProfile, mesh: Mesh, load: PassLoad, ranks_per_s
     else:
         entries = model.layers * model.active_experts * model.sequence * model.width / mesh.tp if model else 0.0
     passes = 6 if load.checkpointing == "full" else 4
-    samples, width = load.micro_batch * load.micro_batches, 4 if load.precision == "fp32" else 2
+    samples, width = load.micro_batch * load.micro_batches, pass_bytes(load.precision)
     sent = passes * samples * entries * width / (mesh.pp * mesh.cp)
     return sent / mesh.ep * (ranks_per_server // mesh.tp)
 
 
 def _handed_bytes(profile: ModelProfile, precision: Precision) -> float | None:
-    """Of one sample, from a block to the next."""
+    """Bytes of one sample, from a block to the next."""
     trace, model = profile.trace(precision), profile.transformer
     if trace is not None:
         return next((unit.boundary_bytes for unit in reversed(trace.units) if unit.name), None)
-    return None if model is None else model.sequence * model.width * (4 if precision == "fp32" else 2)
+    return None if model is None else model.sequence * model.width * pass_bytes(precision)

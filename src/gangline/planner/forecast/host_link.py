@@ -6,17 +6,17 @@ from typing import Literal
 from gangline.planner.shapes.device_pool import Pool
 
 ASSUMED_LINK_BYTES_PER_SECOND = 25e9
-"""Of one GPU, each way, where the site gives none; 16 lanes of PCIe 4.0 have a line rate of 31.5e9."""
+"""Rate of one GPU, each way, where the site gives none; 16 lanes of PCIe 4.0 have a line rate of 31.5e9."""
 ASSUMED_MEMORY_BYTES_PER_SECOND = 200e9
-"""Of a server, where the site gives none."""
+"""Rate of a server, where the site gives none."""
 SHARD_BYTES = 4
-"""Of one parameter or gradient on the host: FSDP2 copies float32 and casts on the device."""
+"""Bytes of one parameter or gradient on the host: FSDP2 copies float32 and casts on the device."""
 NO_MATRIX_RULE = "the time of a matrix rule over shards on the host is not known"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRates:
-    """Of one rank."""
+    """Rates between one rank and its host."""
 
     link_bytes_per_second: float = ASSUMED_LINK_BYTES_PER_SECOND
     memory_bytes_per_second: float = ASSUMED_MEMORY_BYTES_PER_SECOND
@@ -26,7 +26,7 @@ class HostRates:
 
 
 def host_rates(pool: Pool, ranks_per_node: int) -> HostRates:
-    """As the site gives them, else assumed."""
+    """Rates as the site gives them, else assumed."""
     link, memory = pool.host_link_bytes_per_second, pool.host_memory_bytes_per_second
     return HostRates(
         link_bytes_per_second=link or ASSUMED_LINK_BYTES_PER_SECOND,
@@ -38,7 +38,7 @@ def host_rates(pool: Pool, ranks_per_node: int) -> HostRates:
 def transfer_seconds(
     parameters: float, host: HostRates, *, reshards: bool, sync: Literal["last", "each"], micro_batches: int
 ) -> float:
-    """Of the shard of one rank in a step, none of it hidden.
+    """Seconds of the shard of one rank in a step, none of it hidden.
 
     The shard goes to the device before each gather: once, or twice a micro-batch if it `reshards` what was gathered.
     Its gradients come back after each reduction.

@@ -6,12 +6,11 @@ from statistics import median
 
 from gangline.fabric.failures import gang_rate, interrupt_probability, mean_hours_between
 from gangline.fabric.interval import best_interval, effective_share, write_seconds
+from gangline.planner.forecast.widths import WEIGHT_BYTES
 from gangline.spec.config.site import SitePlanTable
 from gangline.spec.forecast import Forecast, Term
 from gangline.spec.profile import MeasuredRun
 
-WEIGHT_BYTES = 4
-"""Of a parameter in a checkpoint, in addition to the optimizer's moments."""
 _HOUR = 3600.0
 
 
@@ -21,9 +20,9 @@ class StorageCost:
 
     storage: str
     write_seconds: float
-    """Of one checkpoint."""
+    """Seconds of one checkpoint."""
     interval_seconds: float
-    """Of training between two, with which the least is lost; infinite: one save is enough."""
+    """Seconds of training between two, with which the least is lost; infinite: one save is enough."""
     effective_share: float
     """Share of the time that becomes steps."""
 
@@ -31,7 +30,7 @@ class StorageCost:
 def storage_costs(
     plan: SitePlanTable, *, gpus: int, servers: int, parameters: float, bytes_per_parameter: float
 ) -> list[StorageCost]:
-    """Of each class of the site, the cheapest first.
+    """Costs of each class of the site, the cheapest first.
 
     Args:
         plan: Of the site: its storage, failures and restarts.
@@ -51,12 +50,12 @@ def storage_costs(
 
 
 def mean_seconds_between(plan: SitePlanTable, *, gpus: int, servers: int) -> float:
-    """Between two interruptions of the gang."""
+    """Time between two interruptions of the gang."""
     return _HOUR * mean_hours_between(gang_rate(plan.failures, gpus=gpus, servers=servers))
 
 
 def restart_time(plan: SitePlanTable, history: Iterable[MeasuredRun]) -> Term:
-    """From an interruption to the next step: the median of earlier runs alike, else what the site says."""
+    """Time from an interruption to the next step: the median of earlier runs alike, else what the site says."""
     measured = [each.restart_seconds for each in history if each.restart_seconds is not None]
     if measured:
         return Term(part="restart", seconds=median(measured), origin=f"measured n={len(measured)}")

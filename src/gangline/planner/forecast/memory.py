@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gangline.planner.forecast.optimizer_model import OptimizerModel
+from gangline.planner.forecast.widths import GRADIENT_BYTES, WEIGHT_BYTES, pass_bytes
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.forecast import MemoryCause
@@ -11,15 +12,13 @@ from gangline.spec.plan import Precision
 from gangline.spec.profile import MatrixWork, ModelProfile, Trace, Unit
 from gangline.spec.strategies import traits_of
 
-WEIGHT_BYTES, GRADIENT_BYTES = 4, 4
-"""Of a parameter: float32 master and gradient; the optimizer's moments, which zero1 shares, come on top."""
 STAGED_BYTES = 4 * 64 * 2**20
-"""Of moments in files: two pieces of the state of 64 MiB of parameters, one under way."""
+"""Bytes of moments in files: two pieces of the state of 64 MiB of parameters, one under way."""
 SHARES = {"none": 1.0, "selective": 0.8, "full": 0.15}
 """Activations kept by a word of `activation_checkpointing`, rounded up from what transformer blocks keep; cheaper ones
 first."""
 COMPUTED_AGAIN = 1.3
-"""Of what a block saves: that, and the gradients on the way through it."""
+"""Share of what a block saves: that, and the gradients on the way through it."""
 Offload = Literal["auto", "none", "cpu", "activations", "optimizer_nvme"]
 
 
@@ -48,7 +47,7 @@ class Fit:
 
 
 def state_bytes(profile: ModelProfile, moment_bytes: float) -> int:
-    """Of one whole copy, whose optimizer keeps `moment_bytes` for each parameter."""
+    """Bytes of one whole copy, whose optimizer keeps `moment_bytes` for each parameter."""
     owned = profile.matrix_work.owner_bytes if profile.matrix_work else 0
     return round((WEIGHT_BYTES + GRADIENT_BYTES + moment_bytes) * profile.parameters) + owned
 
@@ -60,7 +59,7 @@ class MemoryLoad:
     micro_batch: int = 0
     """Samples of one pass; 0: activations do not count."""
     micro_batches: int = 1
-    """Of one step: shards meet once a step, so that until then more than one has whole gradients."""
+    """Micro-batches of one step: shards meet once a step, so that until then more than one has whole gradients."""
     live: float = 1.0
     """Micro-batches whose activations a rank of a pipeline holds at once, each of its own stages."""
     checkpointing: str = "none"
@@ -70,7 +69,7 @@ class MemoryLoad:
     gradient_sync: Literal["last", "each"] = "last"
     """Reduced after each micro-batch, shards never have whole gradients."""
     moment_bytes: float = ADAMW_MOMENT_BYTES
-    """That the optimizer keeps for each parameter."""
+    """Bytes that the optimizer keeps for each parameter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +83,7 @@ class MemoryParts:
     """Whole weights in addition to their shards, and what blocks exchange."""
     activations: float
     updates: float = 0.0
-    """Of matrices, and state that is read from files for them: at the end of a step, beyond what activations take,
+    """Updates of matrices, and their state that is read from files: at the end of a step, beyond what activations take,
     which are not there then."""
 
     @property
@@ -124,7 +123,7 @@ def rank_parts(profile: ModelProfile, shape: Shape, load: MemoryLoad = MemoryLoa
 
 
 def _staged(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
-    """Of moments in files: a parameter of more than a piece is a piece of its own, and the next one is under way."""
+    """Bytes of moments in files: a parameter of more than a piece is its own piece, and the next one is under way."""
     largest = max((each.rows * each.columns for each in profile.shapes), default=0)
     cut = shape.mesh.dp_shard * shape.mesh.cp * shape.mesh.tp * shape.mesh.size_of(shape.wrapping.optimizer_axes)
     return max(STAGED_BYTES, load.moment_bytes * largest / cut + STAGED_BYTES / 2)
@@ -147,13 +146,13 @@ def _update_bytes(profile: ModelProfile, shape: Shape) -> float:
 
 
 def _owner_state(profile: ModelProfile, shape: Shape) -> float:
-    """Of matrices that a rank owns: their state is on one rank of all that share them."""
+    """State of matrices that a rank owns: their state is on one rank of all that share them."""
     work = profile.matrix_work
     return work.owner_bytes / (shape.mesh.pp * num_owners(shape, work)) if work else 0.0
 
 
 def _state_in_use(profile: ModelProfile, shape: Shape) -> float:
-    """Of the matrices that an owner updates together, the largest alone if it is more than an equal share."""
+    """State of the matrices that an owner updates together, the largest alone if it is more than an equal share."""
     work = profile.matrix_work
     if work is None:
         return 0.0
@@ -209,7 +208,7 @@ def _gathered(profile: ModelProfile, shape: Shape, precision: Precision) -> tupl
     fsdp keeps what lies outside the blocks, zero2 and what is cut into stages keep all. A block that goes back has
     gradients and sends them in float32; under fsdp it is whole for that, and so is the next one.
     """
-    wrapping, width = shape.wrapping, 4 if precision == "fp32" else 2
+    wrapping, width = shape.wrapping, pass_bytes(precision)
     block = (profile.largest_block_parameters or 0) / shape.mesh.tp
     if wrapping.reshards:
         return width * profile.outside_parameters / shape.mesh.tp, (3 * width + GRADIENT_BYTES) * block
@@ -256,7 +255,7 @@ def kept_share(word: str) -> float:
 
 
 def _kept(word: str, saved: float, handed: float) -> float:
-    """Of all blocks, from forward to backward: what they save, or what is handed to them."""
+    """Bytes of all blocks, from forward to backward: what they save, or what is handed to them."""
     if word == "none":
         return saved
     if word == "full":

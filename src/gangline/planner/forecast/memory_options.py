@@ -17,7 +17,7 @@ _OFFLOAD = "train.memory.offload"
 
 
 SYNC_EFFORT = 10
-"""Of gradients that are reduced after each micro-batch: more than all that is computed again."""
+"""Effort of gradients that are reduced after each micro-batch: more than all that is computed again."""
 OFFLOAD_EFFORT = 100
 """Effort from which on shards wait on the host."""
 
@@ -68,7 +68,7 @@ def memories(line: Line, shape: Shape, device: Device, profile: ModelProfile | N
 def gradient_syncs(
     line: Line, shape: Shape, device: Device, profile: ModelProfile | None
 ) -> list[Literal["last", "each"]]:
-    """As the line asks, where there are shards that can; a pipeline reduces after its last micro-batch.
+    """Values that the line asks for, where there are shards that can; a pipeline reduces after its last micro-batch.
 
     Left open, `each` comes after all that is computed again, and on GPUs only.
     """

@@ -25,7 +25,7 @@ class OptimizerModel:
     moment_bytes: float = ADAMW_MOMENT_BYTES
     """Kept with each parameter, on average over the model."""
     matrix_work: MatrixWork | None = None
-    """Of the rule that updates whole matrices; None: there is none."""
+    """Work of the rule that updates whole matrices; None: there is none."""
 
     @property
     def owner_bytes(self) -> int:
@@ -38,7 +38,7 @@ class OptimizerModel:
         return mesh.dp_shard * mesh.cp * mesh.tp * copies
 
     def saved_bytes(self, parameters: float) -> float:
-        """Of a model with so many parameters, wherever ranks keep them."""
+        """Bytes of a model with so many parameters, wherever ranks keep them."""
         return self.moment_bytes * parameters + self.owner_bytes
 
     def streamed_bytes(self, parameters: float) -> float:
@@ -46,8 +46,8 @@ class OptimizerModel:
         return (UPDATED_BYTES + 2 * self.moment_bytes) * parameters
 
     def update_bytes(self, mesh: Mesh, *, owners: int) -> float:
-        """Of matrices and their updates that a rank holds at most in a step of the optimizer, without padding; `owners`
-        of a stage."""
+        """Bytes of matrices and their updates that a rank holds at most in a step of the optimizer, without padding;
+        `owners` are those of a stage."""
         work, hosts = self.matrix_work, mesh.dp_shard * mesh.cp * mesh.tp
         if work is None:
             return 0.0
@@ -56,8 +56,8 @@ class OptimizerModel:
         return max(own + assembled, self.held_bytes(mesh, owners=owners))
 
     def held_bytes(self, mesh: Mesh, *, owners: int) -> float:
-        """Of updates at the end of the step: all where they travel during the next forward pass; else its own, which
-        wait for their turn, and those of others in two buckets; none where no rank has a copy."""
+        """Bytes of updates at the end of the step: all where they travel during the next forward pass; else its own,
+        which wait for their turn, and those of others in two buckets; none where no rank has a copy."""
         work, hosts = self.matrix_work, mesh.dp_shard * mesh.cp * mesh.tp
         if work is None or owners == hosts:
             return 0.0
@@ -68,13 +68,13 @@ class OptimizerModel:
 
     @staticmethod
     def _assembled_bytes(work: MatrixWork, mesh: Mesh, owners: int) -> float:
-        """Of whole matrices on one host: as much at a time as `c_max_bytes` allows, in a plan that is faster less."""
+        """Bytes of whole matrices on one host: what `c_max_bytes` allows at a time, less in a plan that is faster."""
         largest = work.element_bytes * work.largest_elements
         share = work.element_bytes * work.parameters / (mesh.pp * owners)
         return _ASSEMBLED * min(max(share, largest), max(work.c_max_bytes, largest))
 
     def matrix_seconds(self, owners: int, flops_per_second: float) -> float:
-        """Of the rank that computes most of all `owners`: an equal share, or the largest matrix; measured, if it is."""
+        """Seconds of the owner that computes most: an equal share, or the largest matrix; measured, if it is."""
         work = self.matrix_work
         if work is None:
             return 0.0
@@ -87,12 +87,12 @@ ADAMW = OptimizerModel()
 
 
 def update_buckets(work: MatrixWork, elements: float) -> int:
-    """In which owners send the updates of so many elements of a rank, of equal size here."""
+    """Buckets in which owners send the updates of so many elements of a rank, of equal size here."""
     return max(1, work.blocks if work.bucket_elements is None else ceil(elements / work.bucket_elements))
 
 
 def optimizer_model(table: Mapping[str, Any], profile: ModelProfile | None) -> OptimizerModel:
-    """Of a line's table `[optimizer]` and a model; what the task builds itself counts as AdamW."""
+    """Costs of a line's table `[optimizer]` and a model; what the task builds itself counts as AdamW."""
     if profile is not None and profile.builds_optimizer:
         return ADAMW
     elementwise, work = moment_bytes(dict(table)), profile.matrix_work if profile else None

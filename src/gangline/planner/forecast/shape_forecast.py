@@ -58,7 +58,7 @@ class ForecastEvidence:
     pool: Pool
     profile: ModelProfile | None
     history: Sequence[MeasuredRun] = ()
-    """Of this model, newest first."""
+    """Earlier runs of this model, newest first."""
     rates: Rates | None = None
     """Measured on the pool's devices."""
     trust: SitePlanTable = SitePlanTable()
@@ -71,14 +71,14 @@ class ForecastEvidence:
 
     @property
     def optimizer(self) -> OptimizerModel:
-        """Of the line, over this model."""
+        """Optimizer of the line, over this model."""
         if not self._optimizer:
             self._optimizer.append(optimizer_model(self.line.optimizer, self.profile))
         return self._optimizer[0]
 
     @property
     def moment_bytes(self) -> float:
-        """That the optimizer keeps for each parameter, where it is, on average."""
+        """Bytes that the optimizer keeps for each parameter, where it is, on average."""
         return self.optimizer.moment_bytes
 
     def calibration(self, precision: Precision) -> Calibration:
@@ -204,7 +204,7 @@ def formula_of(
 
 
 def _edges(profile: ModelProfile, shape: Shape, load: PassLoad, pool: Pool) -> EdgeBytes | None:
-    """By which the servers of a pipeline are put in order; None: there is none, or no fabric."""
+    """Bytes by which the servers of a pipeline are put in order; None: there is none, or no fabric."""
     if shape.mesh.pp == 1 or pool.fabric is None:
         return None
     per_server = ranks_per_node(pool, shape.mesh.world_size)
@@ -228,7 +228,7 @@ def pass_load(line: Line, shape: Shape, options: ExecutionOptions) -> PassLoad:
 
 
 def bucket_bytes(line: Line) -> int | None:
-    """Of DDP's buckets; None: torch's own."""
+    """Size of DDP's buckets; None: torch's own."""
     return None if line.train.mesh.bucket_bytes == "auto" else line.train.mesh.bucket_bytes
 
 

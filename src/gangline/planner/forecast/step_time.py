@@ -8,7 +8,7 @@ from gangline.planner.forecast.calibration import Calibration, kind_of
 from gangline.planner.forecast.compression_cost import compression_work
 from gangline.planner.forecast.device_speeds import Speeds
 from gangline.planner.forecast.host_link import HostRates, transfer_seconds
-from gangline.planner.forecast.memory import WEIGHT_BYTES, num_owners
+from gangline.planner.forecast.memory import num_owners
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.forecast.traffic import (
     Collective,
@@ -18,7 +18,8 @@ from gangline.planner.forecast.traffic import (
     published_updates,
     unknown_traffic,
 )
-from gangline.planner.forecast.update_traffic import FORWARD, first_forward, may_hide, update_traffic, what_hides
+from gangline.planner.forecast.update_traffic import first_forward, may_hide, update_traffic, what_hides
+from gangline.planner.forecast.widths import FORWARD, WEIGHT_BYTES
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.forecast import Term, UpdateTraffic
 from gangline.spec.profile import ModelProfile, Trace
@@ -30,14 +31,14 @@ GPU one kernel takes many tensors, as seen on an H100."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepInputs:
-    """Of one plan, what its step consists of."""
+    """Parts of a step of one plan."""
 
     profile: ModelProfile
     trace: Trace
     shape: Shape
     load: PassLoad
     messages: Sequence[Collective]
-    """Of a step, by `collectives`."""
+    """Messages of a step, by `collectives`."""
     bubble: float = 0.0
     """Share of a rank's time."""
     overlap: float = 0.0
@@ -46,7 +47,7 @@ class StepInputs:
     """Steps."""
     optimizer: OptimizerModel = ADAMW
     samples: float = 1.0
-    """Of one step on one data-parallel rank."""
+    """Samples of one step on one data-parallel rank."""
     host: HostRates | None = None
     """Shards wait on the host of this rank; None: on its device."""
 
@@ -89,7 +90,7 @@ def _missing(inputs: StepInputs, raw: dict[str, float | None]) -> str:
 def _seconds(
     part: str, inputs: StepInputs, speeds: Speeds, computed: float | None, updates: UpdateTraffic | None
 ) -> float | None:
-    """Before any correction; None: some rate is not known."""
+    """Seconds before any correction; None: some rate is not known."""
     exchanged = _exchanged(part, inputs, speeds)
     if part == "communication":
         if exchanged is None or computed is None or unknown_traffic(inputs.profile, inputs.shape, inputs.load):
@@ -102,7 +103,7 @@ def _seconds(
 
 
 def _late_updates(inputs: StepInputs, speeds: Speeds, computed: float | None) -> UpdateTraffic | None:
-    """Of a step whose updates travel during the next forward pass; None: they do not, or some rate is not known."""
+    """Updates that travel during the next forward pass; None: there are none, or some rate is not known."""
     work, shape = inputs.optimizer.matrix_work, inputs.shape
     owners, hosts = num_owners(shape, work), shape.mesh.dp_shard * shape.mesh.cp * shape.mesh.tp
     if work is None or not work.overlaps or owners == hosts or computed is None:
@@ -120,7 +121,7 @@ def _late_updates(inputs: StepInputs, speeds: Speeds, computed: float | None) ->
 
 
 def _block_share(trace: Trace) -> float:
-    """Of products, those of blocks; 1 where they were not measured apart."""
+    """Share of products that blocks make; 1 where they were not measured apart."""
     flops = sum(unit.count * unit.flops for unit in trace.units)
     return sum(unit.count * unit.flops for unit in trace.units if unit.name) / flops if flops else 1.0
 
@@ -253,7 +254,7 @@ def _corrected(part: str, kind: str, raw: float, origin: str, known: Calibration
 
 
 def _bubble(inputs: StepInputs, terms: dict[str, Term], known: Calibration) -> Term:
-    """By the corrected times of what it waits for, for no rate of its own is in it."""
+    """Waiting has no rate of its own; it is corrected by the times of what it waits for."""
     body = [terms[part] for part in ("compute", "communication") if part in terms]
     idle = inputs.bubble / (1 - inputs.bubble)
     raw, seconds = (idle * sum(each) for each in ([b.raw_seconds or 0.0 for b in body], [b.seconds for b in body]))

@@ -13,6 +13,7 @@ from gangline.fabric.collectives import bus_factor, ring_steps
 from gangline.planner.forecast.compression_cost import messages, needs_shapes, shard_bytes
 from gangline.planner.forecast.memory import num_owners
 from gangline.planner.forecast.optimizer_model import update_buckets
+from gangline.planner.forecast.widths import GRADIENT_BYTES, pass_bytes
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.compression import Compression
 from gangline.spec.devices import Exchange
@@ -20,12 +21,10 @@ from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Device, Precision
 from gangline.spec.profile import MatrixWork, ModelProfile, Unit
 
-GRADIENT_BYTES = 4
-"""Gradients are reduced in float32, whatever the passes compute in."""
 BUCKET_BYTES = 25 * 2**20
-"""Of DDP's buckets but the first, where the line leaves them to torch."""
+"""Size of DDP's buckets but the first, where the line leaves them to torch."""
 _COUNT_BYTES = 8
-"""Of how many rows an expert gets."""
+"""Size of the number of rows that an expert gets."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +32,7 @@ class Collective:
     """One kind of message in a step."""
 
     part: str
-    """Of the step, that it is booked under."""
+    """Part of the step that it is booked under."""
     kind: Exchange
     size_bytes: float
     ranks: int
@@ -42,7 +41,7 @@ class Collective:
     rank_stride: int = 1
     """Distance of two neighbours in the order of ranks; 1: they are consecutive."""
     peers: int = 0
-    """Of the whole axis, where `ranks` are two of it; 0: as many as `ranks`."""
+    """Ranks of the whole axis, where `ranks` are two of it; 0: as many as `ranks`."""
 
     @property
     def wire_bytes(self) -> float:
@@ -75,7 +74,7 @@ class PassLoad:
     outer_steps: int = 1
     """Steps between two exchanges of drifting replicas."""
     bucket_bytes: int | None = None
-    """Of averaged gradients; None: torch's own."""
+    """Size of buckets of averaged gradients; None: torch's own."""
 
 
 def collectives(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[Collective]:
@@ -110,7 +109,7 @@ def unknown_compression(profile: ModelProfile, compression: Compression) -> str:
 
 
 def wire_bytes(messages: Sequence[Collective], *, device: Device) -> float:
-    """That one rank sends in a step, in rings as NCCL and gloo make them; gloo reduces whole, then cuts."""
+    """Bytes that one rank sends in a step, in rings as NCCL and gloo make them; gloo reduces whole, then cuts."""
     return sum(each.count * each.size_bytes * sent_share(each.kind, each.ranks, device) for each in messages)
 
 
@@ -125,7 +124,7 @@ def _shard_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iter
     ranks = mesh.dp_shard * mesh.cp
     if ranks == 1:
         return
-    width = GRADIENT_BYTES if load.precision == "fp32" else 2
+    width = pass_bytes(load.precision)
     passes = 1 if mesh.pp > 1 else load.micro_batches
     reductions = _reductions(shape, load)
     reduced = shard_bytes(load.compression, averages_rarely=shape.traits.averages_rarely)
@@ -168,7 +167,7 @@ def _replica_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> It
 
 
 def _reductions(shape: Shape, load: PassLoad) -> int:
-    """Of a step: those of shards may follow each micro-batch."""
+    """Reductions of a step: those of shards may follow each micro-batch."""
     return load.micro_batches if shape.wrapping.shards and load.gradient_sync == "each" else 1
 
 
@@ -238,7 +237,7 @@ def _experts(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Co
     mesh = shape.mesh
     if mesh.ep == 1:
         return
-    width = GRADIENT_BYTES if load.precision == "fp32" else 2
+    width = pass_bytes(load.precision)
     forwards = 2 if load.checkpointing == "full" else 1
     for unit, count in _units(profile, shape, load):
         if unit.expert_entries:
@@ -266,7 +265,7 @@ def matrix_updates(work: MatrixWork, mesh: Mesh, *, owners: int) -> Iterator[Col
 
 
 def published_updates(work: MatrixWork, mesh: Mesh, *, owners: int) -> Collective:
-    """From owners to all copies, in equal buckets; to one rank no copy."""
+    """Updates from owners to all copies, in equal buckets; to one rank no copy."""
     hosts = mesh.dp_shard * mesh.cp * mesh.tp
     elements = work.parameters / (mesh.pp * hosts)
     buckets = update_buckets(work, elements)

@@ -8,14 +8,12 @@ from collections.abc import Callable
 from math import floor
 
 from gangline.planner.forecast.traffic import Collective
+from gangline.planner.forecast.widths import FORWARD
 from gangline.spec.forecast import UpdateTraffic
 from gangline.spec.plan import Device
 from gangline.spec.profile import MatrixWork
 from gangline.spec.strategies import Wrapping
 from gangline.spec.update_arrival import exposed_seconds
-
-FORWARD = 1 / 3
-"""Of the work of both passes."""
 
 
 def may_hide(work: MatrixWork | None, wrapping: Wrapping, device: Device) -> bool:
@@ -29,7 +27,7 @@ def first_forward(computed: float, micro_batches: int, products: float) -> float
 
 
 def what_hides(forward: float, *, computed: float, exchanged: float, overlap: float) -> float:
-    """Of the seconds of a forward pass, those that hide updates: the site's share, as far as what is exchanged during
+    """Seconds of a forward pass that hide updates: the site's share, as far as what is exchanged during
     all passes leaves of it."""
     return min(overlap * forward, max(0.0, overlap * computed - exchanged))
 

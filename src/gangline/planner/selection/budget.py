@@ -13,7 +13,7 @@ from gangline.units import format_number, format_step
 
 _TIME = "time"
 _NOTHING = 1e-9
-"""In place of a bound of 0, so that the plan nearest to it is the cheapest."""
+"""Value in place of a bound of 0, so that the plan nearest to it is the cheapest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from gangline.errors import ConfigError
 from gangline.planner.axes.tensor import require_cuts, require_one_node
 from gangline.planner.forecast.memory_options import OFFLOAD_EFFORT, offload_obstacle
-from gangline.planner.selection.budget import Excess, excess
+from gangline.planner.selection.budget import Excess
+from gangline.planner.selection.contest import Entry, TimeBounds, winner
 from gangline.planner.selection.feasibility import require_axes, require_options, require_runnable, require_task
 from gangline.planner.selection.model_cuts import cut_shapes, refusal_reason, unused_axes
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.suggestion import FittingPlan
-from gangline.planner.selection.time_bounds import TimeBounds, unbeaten
 from gangline.planner.shapes.device_pool import Pool
 from gangline.planner.shapes.shape import Shape, data_parallel_shapes, explicit_shape, shape_of
 from gangline.planner.shapes.world_size import check_world, choose_world, num_nodes, ranks_per_node
@@ -33,17 +33,17 @@ class Ranking:
     order: Sequence[Shape] = ()
     """Best first."""
     first: Shape | None = None
-    """Of the fixed order; None: nothing fits."""
+    """First shape of the fixed order; None: nothing fits."""
     times: Mapping[Shape, TimeBounds] = field(default_factory=dict)
     """Seconds of a step that can be compared with each other; empty: the fixed order decided."""
     costs: Mapping[Shape, TimeBounds] = field(default_factory=dict)
     """What the line wants least of: seconds of a step, or seconds of GPUs; of those that competed."""
     over: Mapping[Shape, Excess] = field(default_factory=dict)
-    """Beyond the bounds."""
+    """Shapes beyond the bounds."""
 
 
 def rank(request: PlanRequest, runnable: Sequence[Shape]) -> Ranking:
-    """Of `runnable` those that fit."""
+    """Order those of `runnable` that fit."""
     fitting = [shape for shape in runnable if request.fit(shape).holds]
     fitting.sort(key=lambda shape: _fixed_order(request, shape))
     times = _comparable(request, fitting)
@@ -54,25 +54,18 @@ def rank(request: PlanRequest, runnable: Sequence[Shape]) -> Ranking:
         for shape, bounds in times.items()
         if shape == fitting[0] or not _leaves_ranks_idle(request, shape)
     }
-    over = {shape: found for shape in costs if (found := _beyond(request, shape)) is not None}
-    winner = _best(request, fitting, costs, over)
+    over = {shape: found for shape in costs if (found := request.excess(request.forecast(shape))) is not None}
+    entries = [
+        Entry(plan=shape, cost=costs[shape], axes=shape.num_axes, excess=over.get(shape))
+        for shape in fitting
+        if shape in costs
+    ]
+    best = winner(entries, band=request.band, by_cost=False)
     others = sorted(
-        (shape for shape in fitting if shape != winner),
+        (shape for shape in fitting if shape != best),
         key=lambda shape: (shape not in costs, shape in over, costs[shape].most if shape in costs else 0.0),
     )
-    return Ranking(order=[winner, *others], first=fitting[0], times=times, costs=costs, over=over)
-
-
-def _best(
-    request: PlanRequest, fitting: Sequence[Shape], costs: Mapping[Shape, TimeBounds], over: Mapping[Shape, Excess]
-) -> Shape:
-    """The simplest within the bounds that nothing else there is clearly below; where none is within, the nearest."""
-    place = {shape: number for number, shape in enumerate(fitting)}
-    within = [shape for shape in costs if shape not in over]
-    if not within:
-        return min(costs, key=lambda shape: (over[shape].ratio, place[shape]))
-    best = unbeaten({shape: costs[shape] for shape in within}, request.band)
-    return min(best, key=lambda shape: (shape.num_axes, place[shape]))
+    return Ranking(order=[best, *others], first=fitting[0], times=times, costs=costs, over=over)
 
 
 def _comparable(request: PlanRequest, shapes: Sequence[Shape]) -> dict[Shape, TimeBounds]:
@@ -80,7 +73,7 @@ def _comparable(request: PlanRequest, shapes: Sequence[Shape]) -> dict[Shape, Ti
     these are off, too. Without a forecast of any measured one, only measured times are compared."""
     measured = {shape: seconds for shape in shapes if (seconds := request.seconds(shape)) is not None}
     forecast = {shape: bounds for shape in shapes if (bounds := request.time_bounds(shape)) is not None}
-    known = {shape: TimeBounds(seconds, seconds) for shape, seconds in measured.items()}
+    known = {shape: TimeBounds.exactly(seconds) for shape, seconds in measured.items()}
     both = [shape for shape in measured if shape in forecast]
     if measured and not both:
         return known
@@ -107,21 +100,15 @@ def _leaves_ranks_idle(request: PlanRequest, shape: Shape) -> bool:
     return shape.traits is ONE_RANK and (least > 1 or request.pool.device == "cpu")
 
 
-def _beyond(request: PlanRequest, shape: Shape) -> Excess | None:
-    site = request.site
-    forecast, seeds = request.forecast(shape), request.line.evaluate.seeds
-    return excess(request.line.plan, site.limits, forecast, band=site.plan.band, seeds=seeds)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluatedShapes:
     """Every shape that was evaluated, in one of three places."""
 
     ranking: Ranking
-    """Of those that fit."""
+    """Order of those that fit."""
     too_large: list[Shape]
     unsupported: dict[Shape, str]
-    """With the reason."""
+    """Shapes that ranks cannot run, with the reason."""
 
     @property
     def ranked(self) -> Sequence[Shape]:

@@ -51,9 +51,9 @@ class SearchSummary:
     num_candidates: int
     """Each a layout with one way to run it."""
     num_weighed: int
-    """Of them; the others lose by their bounds."""
+    """Those that were weighed; the others lose by their bounds."""
     num_fit: int
-    """Of those that were weighed."""
+    """Those of them that fit."""
     bound_seconds: float | None
     """No step on so many GPUs takes less; None: no rates are known."""
     settings: dict[str, str] = field(default_factory=dict)
@@ -86,14 +86,18 @@ class PlanChoice:
     finalists: tuple[tuple[Shape, ShapeSetting], ...] = ()
     """The best and the runner-up, and how each would be run."""
     save_costs: SaveCosts | None = None
-    """As earlier runs of this shape had them; None: not known."""
+    """Costs that earlier runs of this shape had; None: not known."""
     federation: FederationPlan | None = None
     """Members that train; None: the ranks do."""
     search: SearchSummary | None = None
-    """Of a model known by its shape: how many plans were weighed; None: only the candidates above were."""
+    """Plans that were weighed of a model known by its shape; None: only the candidates above were."""
 
     def candidate(self, name: str) -> Candidate:
-        """Of this name, or of a row as the table prints it (`fsdp-16 b4s`). Raises: UsageError, where there is none."""
+        """Candidate of this name, or of a row as the table prints it (`fsdp-16 b4s`).
+
+        Raises:
+            UsageError: There is none.
+        """
         settings = self.search.settings if self.search else {}
         wanted = " ".join(name.strip("*\"' ").split())
         rows = {settings.get(each.name, each.name): each for each in self.candidates}
@@ -102,11 +106,6 @@ class PlanChoice:
             names = get_close_matches(wanted, list(rows), n=3, cutoff=0.3)
             raise UsageError(f"wanted a plan of the table, found {name!r}; near it: {', '.join(names) or self.name}")
         return found[wanted]
-
-    @property
-    def is_left_to_program(self) -> bool:
-        """A program of its own decides how it trains: there was nothing to choose."""
-        return self.reason.startswith(PROGRAM_DECIDES_REASON)
 
     @property
     def procs_per_node(self) -> int:
@@ -245,7 +244,7 @@ def _candidate(request: PlanRequest, shape: Shape, evaluated: EvaluatedShapes) -
 
 
 def _loss(request: PlanRequest, shape: Shape, evaluated: EvaluatedShapes) -> tuple[Loss, str]:
-    """Of a plan that fits."""
+    """Verdict and reason of a plan that fits."""
     winner = evaluated.ranked[0]
     verdict, reason = loss_verdict(request, evaluated.ranking, shape)
     if not reason:

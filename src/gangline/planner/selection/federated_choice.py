@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gangline.errors import ConfigError
+from gangline.planner.forecast.widths import WEIGHT_BYTES
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.shapes.device_pool import Pool, open_pool
 from gangline.planner.shapes.world_size import check_world, is_whole, num_nodes, ranks_per_node
@@ -21,8 +22,6 @@ from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate
 from gangline.spec.strategies import strategy_of
 from gangline.units import format_bytes
-
-_BYTES_OF_A_NUMBER = 4
 
 
 def choose_federated(
@@ -132,7 +131,7 @@ def _reason(federation: FederationPlan, parameters: int | None) -> str:
     else:
         parts = [f"{count} members on the roster, quorum {table.quorum}"]
     if parameters is not None:
-        parts.append(f"{format_bytes(parameters * _BYTES_OF_A_NUMBER)} up and down a member and round")
+        parts.append(f"{format_bytes(parameters * WEIGHT_BYTES)} up and down a member and round")
     if table.secure_sum:
         parts.append(f"secure sum of {max(table.quorum, LEAST_SUM)} or more")
     privacy = f"epsilon {table.epsilon:g} for each member's records" if table.epsilon else "no privacy asked"

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gangline.errors import ConfigError
-from gangline.planner.forecast.buckets import BACKWARD, by_latency, exposed_buckets
+from gangline.planner.forecast.buckets import by_latency, exposed_buckets
 from gangline.planner.forecast.calibration import kind_of
 from gangline.planner.forecast.device_speeds import link_rates
 from gangline.planner.forecast.shape_forecast import ExecutionOptions, bucket_bytes
-from gangline.planner.forecast.traffic import GRADIENT_BYTES
-from gangline.planner.selection.budget import Excess, excess
+from gangline.planner.forecast.widths import BACKWARD, GRADIENT_BYTES
+from gangline.planner.selection.budget import Excess
+from gangline.planner.selection.contest import Entry, TimeBounds, winner
 from gangline.planner.selection.formula_question import formula_question, may_offload, strategy_of_layout, world_of
 from gangline.planner.selection.planned_order import in_planned_order
 from gangline.planner.selection.request import PlanRequest
@@ -39,11 +40,11 @@ class FormulaRanking:
     evaluation: Evaluation
     order: tuple[LayoutPlan, ...]
     forecasts: Mapping[str, Forecast]
-    """By the name of a layout."""
+    """Forecast of each layout, by its name."""
     costs: Mapping[str, float]
     """What the line wants least of, of those that fit and that ranks here run."""
     over: Mapping[str, Excess]
-    """Beyond the bounds of the line."""
+    """Layouts beyond the bounds of the line."""
     missing: str = ""
     """Why there are no times; empty: there are."""
 
@@ -84,14 +85,20 @@ def _ranked(request: PlanRequest, model: Transformer, evaluation: Evaluation, mi
     forecasts = {each.layout.name: forecast_of_layout(request, model, each, missing) for each in evaluation.plans}
     runs = [each for each in evaluation.plans if _runs(each)]
     costs = {each.layout.name: _cost(request, each, forecasts[each.layout.name]) for each in runs}
-    over = {name: found for name in costs if (found := _excess(request, forecasts[name])) is not None}
-    axes = {each.layout.name: each.layout.num_axes for each in runs}
-    winner = _best(costs, over, axes, request.band)
-    rest = [each for each in evaluation.plans if each.layout.name != winner]
+    over = {name: found for name in costs if (found := request.excess(forecasts[name])) is not None}
+    entries = [
+        Entry(
+            plan=each, cost=TimeBounds.exactly(costs[each.layout.name]), axes=each.layout.num_axes,
+            excess=over.get(each.layout.name),
+        )
+        for each in sorted(runs, key=lambda each: (each.layout.num_axes, each.layout.name))
+    ]  # fmt: skip
+    best = winner(entries, band=request.band) if entries else None
+    rest = [each for each in evaluation.plans if each is not best]
     rest.sort(key=lambda each: (not each.fits, each.layout.name in over))
-    first = [each for each in runs if each.layout.name == winner]
+    order = (*((best,) if best else ()), *rest)
     return FormulaRanking(
-        evaluation=evaluation, order=(*first, *rest), forecasts=forecasts, costs=costs, over=over, missing=missing
+        evaluation=evaluation, order=order, forecasts=forecasts, costs=costs, over=over, missing=missing
     )
 
 
@@ -100,29 +107,14 @@ def _runs(plan: LayoutPlan) -> bool:
     return plan.fits and not plan.unsupported
 
 
-def _best(costs: Mapping[str, float], over: Mapping[str, Excess], axes: Mapping[str, int], band: float) -> str | None:
-    """Where none is within the bounds, the nearest; None: there is none at all."""
-    within = {name: cost for name, cost in costs.items() if name not in over}
-    if not within:
-        return min(over, key=lambda name: (over[name].ratio, axes[name], name), default=None)
-    least = min(within.values())
-    near = (name for name, cost in within.items() if cost <= least * (1 + band))
-    return min(near, key=lambda name: (axes[name], within[name], name))
-
-
 def _cost(request: PlanRequest, plan: LayoutPlan, forecast: Forecast) -> float:
     """Seconds of a step, of all GPUs together where money counts."""
     seconds = plan.step_seconds if forecast.step_seconds is None else forecast.step_seconds
     return seconds * plan.layout.mesh.world_size if request.counts_money else seconds
 
 
-def _excess(request: PlanRequest, forecast: Forecast) -> Excess | None:
-    bounds, limits, seeds = request.line.plan, request.site.limits, request.line.evaluate.seeds
-    return excess(bounds, limits, forecast, band=request.site.plan.band, seeds=seeds)
-
-
 def forecast_of_layout(request: PlanRequest, model: Transformer, plan: LayoutPlan, missing: str) -> Forecast:
-    """By formula, part by part, with the corrections that earlier runs taught."""
+    """Forecast by formula, part by part, with the corrections that earlier runs taught."""
     pool, steps, world = request.pool, request.line.train.steps, plan.layout.mesh.world_size
     known = request.evidence.calibration(request.precision)
     count = max((factor.count for factor in (known.step, *known.factors.values())), default=0)
@@ -155,7 +147,7 @@ def forecast_of_layout(request: PlanRequest, model: Transformer, plan: LayoutPla
 
 
 def _buckets(request: PlanRequest, model: Transformer, plan: LayoutPlan, missing: str) -> GradientBuckets | None:
-    """Of DDP; None: it is something else."""
+    """Buckets of DDP; None: it is something else."""
     layout, line = plan.layout, request.line
     if not layout.wrapping.is_ddp or layout.replicas == 1:
         return None
@@ -246,7 +238,7 @@ def verdict_of(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan) 
 
 
 def _why_lost(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan, behind: str) -> tuple[Verdict, str]:
-    """Of what fits, runs and is within the bounds."""
+    """Verdict on what fits, runs and is within the bounds."""
     name, chosen = plan.layout.name, ranking.chosen
     assert chosen is not None, "what fits and runs is chosen, or loses to what is"
     if ranking.missing:

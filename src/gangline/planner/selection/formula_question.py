@@ -41,7 +41,7 @@ def formula_profile(model: Transformer) -> ModelProfile:
 
 
 def _shapes(model: Transformer) -> tuple[ParameterShape, ...]:
-    """Of all parameters, each expert's on its own."""
+    """Shapes of all parameters, each expert's on its own."""
     layers, width = model.layers, model.width
     router = [(model.experts, width, layers)] if model.experts > 1 else []
     found = [
@@ -95,7 +95,7 @@ def formula_question(
 
 
 def averaging_of(line: Line, profile: ModelProfile | None) -> GradientAveraging:
-    """Of a model that was not traced."""
+    """Averaging of a model that was not traced."""
     shapes = profile.shapes if profile else ()
     return GradientAveraging(compression=line.train.compression, bucket_bytes=bucket_bytes(line), shapes=shapes)
 
@@ -151,7 +151,7 @@ def _asked(line: Line, layout: ModelLayout) -> bool:
 
 
 def strategy_of_layout(layout: ModelLayout) -> Strategy:
-    """By which name ranks run it."""
+    """Name by which ranks run it."""
     plain = strategy_of(layout.mesh)
     traits = traits_of(plain)
     if traits is None or traits.cuts_model or traits.wrapping in (None, layout.wrapping):
@@ -161,7 +161,7 @@ def strategy_of_layout(layout: ModelLayout) -> Strategy:
 
 
 def _unsupported(line: Line, layout: ModelLayout, sync: Sync, loss_chunks: int) -> str:
-    """By a rule of the ranks, or one of the line's options."""
+    """Reason by a rule of the ranks, or one of the line's options."""
     if rule := unsupported_rule(layout, sync=sync, loss_chunks=loss_chunks):
         return rule
     kind, mesh = line.train.compression.kind, layout.mesh

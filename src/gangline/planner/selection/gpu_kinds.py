@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from gangline.errors import ConfigError
-from gangline.planner.selection.budget import Excess, excess
 from gangline.planner.selection.choice import PlanChoice, SearchSummary
+from gangline.planner.selection.contest import Entry, TimeBounds, winner
 from gangline.planner.selection.gpu_pair import Ask, GpuPair, has_own_rates
 from gangline.planner.selection.request import PlanRequest
 from gangline.spec.config.line import Line
@@ -111,10 +111,10 @@ class _Comparison:
 
     def best(self) -> KindsChoice:
         """The winner with a row for each of the others."""
-        winner = self._winner()
-        rows = [self._row(each, winner) for each in self.plans if each is not winner]
-        first, *rest = winner.choice.candidates
-        kind = f"; on {kind_names(winner.kinds)}" if len(winner.kinds) == 1 else ""
+        best = self._best()
+        rows = [self._row(each, best) for each in self.plans if each is not best]
+        first, *rest = best.choice.candidates
+        kind = f"; on {kind_names(best.kinds)}" if len(best.kinds) == 1 else ""
         others = sorted(rows, key=lambda each: each.forecast.step_seconds or 0.0)
         if (
             others
@@ -123,21 +123,23 @@ class _Comparison:
         ):
             others[0] = replace(others[0], verdict="runner_up")
         choice = replace(
-            winner.choice, reason=f"{winner.choice.reason}{kind}", search=self._search(winner),
+            best.choice, reason=f"{best.choice.reason}{kind}", search=self._search(best),
             candidates=(replace(first, reason=f"{first.reason}{kind}"), *others, *rest, *self.refused),
         )  # fmt: skip
-        return KindsChoice(choice, replace(winner.kinds[0], others=winner.kinds[1:]))
+        return KindsChoice(choice, replace(best.kinds[0], others=best.kinds[1:]))
 
-    def _winner(self) -> _Plan:
+    def _best(self) -> _Plan:
         if self._cost(self.plans[0]) is None:
             return self.plans[0]  # most GPUs; there is nothing to compare it by
-        timed = [each for each in self.plans if self._cost(each) is not None]
-        within = [each for each in timed if self._excess(each.own.forecast) is None]
-        if not within:
-            return min(timed, key=lambda each: found.ratio if (found := self._excess(each.own.forecast)) else 0.0)
-        least = min(self._cost(each) or 0.0 for each in within)
-        near = (each for each in within if (self._cost(each) or 0.0) <= least * (1 + self.request.band))
-        return min(near, key=lambda each: (len(each.kinds), each.num_axes, self._cost(each)))
+        entries = [
+            Entry(
+                plan=each, cost=TimeBounds.exactly(cost), axes=each.num_axes, kinds=len(each.kinds),
+                excess=self.request.excess(each.own.forecast),
+            )
+            for each in self.plans
+            if (cost := self._cost(each)) is not None
+        ]  # fmt: skip
+        return winner(entries, band=self.request.band)
 
     def _cost(self, plan: _Plan) -> float | None:
         """Seconds of a step, or where money counts what a training costs, in GPU-hours where a price is missing."""
@@ -146,35 +148,32 @@ class _Comparison:
         have_prices = all(each.own.forecast.money is not None for each in self.plans)
         return plan.own.forecast.money if have_prices else plan.own.forecast.gpu_hours
 
-    def _excess(self, forecast: Forecast) -> Excess | None:
-        bounds, limits, seeds = self.request.line.plan, self.request.site.limits, self.request.line.evaluate.seeds
-        return excess(bounds, limits, forecast, band=self.request.site.plan.band, seeds=seeds)
-
-    def _row(self, plan: _Plan, winner: _Plan) -> Candidate:
-        verdict, reason = self._verdict(plan, winner)
+    def _row(self, plan: _Plan, chosen: _Plan) -> Candidate:
+        verdict, reason = self._verdict(plan, chosen)
         more = f"; {plan.own.reason}" if len(plan.kinds) > 1 else ""
         return replace(plan.own, name=plan.name, verdict=verdict, reason=f"{reason}{more}")
 
-    def _verdict(self, plan: _Plan, winner: _Plan) -> tuple[Verdict, str]:
+    def _verdict(self, plan: _Plan, chosen: _Plan) -> tuple[Verdict, str]:
         """Why it is not chosen."""
-        own, best, forecast = self._cost(plan), self._cost(winner), plan.own.forecast
+        own, best, forecast = self._cost(plan), self._cost(chosen), plan.own.forecast
         if own is None or best is None:
             return "lost", f"no step time: {forecast.missing}" if forecast.missing else "no step time to compare"
-        if (over := self._excess(forecast)) is not None and self._excess(winner.own.forecast) is None:
+        over = self.request.excess(forecast)
+        if over is not None and self.request.excess(chosen.own.forecast) is None:
             return over.kind, over.words
         behind = f"{100 * (own / best - 1):+.1f} %"
-        if own <= best * (1 + self.request.band) and len(plan.kinds) > len(winner.kinds):
+        if own <= best * (1 + self.request.band) and len(plan.kinds) > len(chosen.kinds):
             return "more_axes", f"{behind}: in the band, two kinds of GPU where one does"
         if self.request.counts_money:
             return "dearer", f"{behind} dearer"
-        return "lost", f"{behind}: {_slower_part(forecast, winner.own.forecast)}"
+        return "lost", f"{behind}: {_slower_part(forecast, chosen.own.forecast)}"
 
-    def _search(self, winner: _Plan) -> SearchSummary | None:
+    def _search(self, chosen: _Plan) -> SearchSummary | None:
         """The winner's, with how the plans on other kinds would be run."""
-        own = winner.choice.search
+        own = chosen.choice.search
         if own is None:
             return None
-        others = [(each, each.choice.search) for each in self.plans if each is not winner]
+        others = [(each, each.choice.search) for each in self.plans if each is not chosen]
         settings = {
             each.name: f"{search.settings.get(each.choice.name, each.choice.name)} on {kind_names(each.kinds)}"
             for each, search in others

@@ -45,18 +45,18 @@ class GpuPair:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Of the kinds, as drivers call them."""
+        """Names of the kinds, as drivers call them."""
         first, second = (each.pool.name for each in self.requests)
         return first, second
 
     @property
     def ranks(self) -> tuple[int, int]:
-        """Of each kind."""
+        """Ranks of each kind."""
         slots = self.requests[0].pool.slots
         return self.kinds[0].num_nodes * slots, self.kinds[1].num_nodes * slots
 
     def replicas(self, mesh: Mesh) -> tuple[int, int]:
-        """Of each kind; those of the first one come first."""
+        """Replicas of each kind; those of the first one come first."""
         first = self.ranks[0] * mesh.dp_replicate // mesh.world_size
         return first, mesh.dp_replicate - first
 
@@ -74,7 +74,7 @@ class GpuPair:
         return first, second
 
     def money(self, forecast: Forecast) -> list[float | None]:
-        """Of each kind, of a gang that takes as long as `forecast` says."""
+        """Money of each kind, of a gang that takes as long as `forecast` says."""
         return [
             None if forecast.gpu_hours is None or request.pool.price_per_hour is None
             else forecast.gpu_hours * ranks / self.world_size * request.pool.price_per_hour

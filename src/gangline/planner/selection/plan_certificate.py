@@ -21,7 +21,7 @@ from gangline.spec.profile import ModelProfile
 
 
 def pipeline_traffic(choice: PlanChoice, profile: ModelProfile, *, line: Line) -> PipelineTraffic | None:
-    """By which a placer puts the servers of a pipeline in order; None: there is none over servers, or not known."""
+    """Bytes by which a placer orders the servers of a pipeline; None: there is none over servers, or not known."""
     mesh, tile = choice.mesh, choice.mesh.tile(choice.procs_per_node)
     cells = choice.num_nodes // tile
     edges = plan_edges(choice, profile, line=line)
@@ -65,7 +65,7 @@ def plan_certificate(
     links: str = "assumed",
     gpu: GpuTable | None = None,
 ) -> Certificate | None:
-    """Of `choice` on the fewest groups that hold it; None: the fabric lacks servers, a server has two stages, or what
+    """Certificate of `choice` on the fewest groups; None: the fabric lacks servers, a server has two stages, or what
     goes over edges is not known.
 
     Args:

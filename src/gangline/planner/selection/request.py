@@ -15,7 +15,8 @@ from gangline.planner.forecast.shape_forecast import (
     formula_of,
     measured_seconds,
 )
-from gangline.planner.selection.time_bounds import TimeBounds
+from gangline.planner.selection.budget import Excess, excess
+from gangline.planner.selection.contest import TimeBounds
 from gangline.planner.shapes.device_pool import Pool, choose_precision, open_pool
 from gangline.planner.shapes.shape import Shape
 from gangline.planner.shapes.world_size import micro_batches, num_nodes, ranks_per_node
@@ -38,7 +39,7 @@ class PlanRequest:
 
     line: Line
     site: Site
-    """With the band and the margin that earlier runs taught."""
+    """Site with the band and the margin that earlier runs taught."""
     pool: Pool
     precision: Precision
     profile: ModelProfile | None
@@ -124,7 +125,7 @@ class PlanRequest:
         return min(faster, key=lambda each: each[0].most, default=(time_bounds, first))[1]
 
     def fit(self, shape: Shape) -> Fit:
-        """As `setting` runs it."""
+        """Need and room of a rank, as `setting` runs it."""
         return self.setting(shape).fit
 
     def fit_of(self, shape: Shape, micro_batch: int, memory: Memory) -> Fit:
@@ -159,7 +160,7 @@ class PlanRequest:
         return measured_seconds(self.history, shape, self.pool, self.precision, self.line.train.global_batch)[0]
 
     def forecast(self, shape: Shape, micro_batch: int | None = None) -> Forecast:
-        """Of `shape` as `setting` runs it, or in passes of so many samples."""
+        """Forecast of `shape` as `setting` runs it, or in passes of so many samples."""
         setting = self.setting(shape)
         options = self._options(shape, micro_batch or setting.micro_batch, setting.memory)
         fit = self.fit_of(shape, options.micro_batch, setting.memory)
@@ -167,7 +168,7 @@ class PlanRequest:
         return self.interrupted(found, shape.mesh.world_size)
 
     def interrupted(self, forecast: Forecast, gpus: int) -> Forecast:
-        """With what saves and failures of so many GPUs cost; of cores, whose failures are not known, as it is."""
+        """Forecast with what saves and failures of so many GPUs cost; failures of cores are not known: as it is."""
         if self.pool.device != "cuda" or not forecast.parameters:
             return forecast
         parameters, alike = forecast.parameters, (each for each in self.history if each.device == self.pool.device)
@@ -177,8 +178,13 @@ class PlanRequest:
             moment_bytes=self.evidence.optimizer.saved_bytes(parameters) / parameters,
         )  # fmt: skip
 
+    def excess(self, forecast: Forecast) -> Excess | None:
+        """The bound of line or site that `forecast` is furthest beyond; None: it is beyond none."""
+        site, seeds = self.site, self.line.evaluate.seeds
+        return excess(self.line.plan, site.limits, forecast, band=site.plan.band, seeds=seeds)
+
     def formula(self, shape: Shape) -> Forecast:
-        """Of `shape` as `setting` runs it, whatever equal runs took."""
+        """Forecast of `shape` as `setting` runs it, whatever equal runs took."""
         setting = self.setting(shape)
         return self._formula(shape, self._options(shape, setting.micro_batch, setting.memory))
 

@@ -24,9 +24,9 @@ class FittingPlan:
 
     name: str
     step_seconds: float | None = None
-    """By forecast; None: not known."""
+    """Seconds by forecast; None: not known."""
     need_bytes: float | None = None
-    """Of a rank; None or 0: not known."""
+    """Need of a rank; None or 0: not known."""
 
 
 Fits = Callable[[Line, Inventory], FittingPlan | None]
@@ -36,7 +36,7 @@ Fits = Callable[[Line, Inventory], FittingPlan | None]
 @dataclass(frozen=True, slots=True)
 class _Change:
     key: str
-    """With its new value."""
+    """Key with its new value."""
     line: Line
 
 
@@ -62,7 +62,7 @@ def _seconds(fitting: FittingPlan) -> str:
 
 
 def _cost(fitting: FittingPlan) -> float:
-    """Of equals `min` keeps the first."""
+    """Seconds of a step, or no end; of equals `min` keeps the first."""
     return inf if fitting.step_seconds is None else fitting.step_seconds
 
 
@@ -134,7 +134,7 @@ def _more_again(word: str) -> list[str]:
 
 
 def _fewest_nodes(fits: Callable[[int], object], inventory: Inventory) -> int | None:
-    """By doubling, then by halving the gap; None: even the most do not help."""
+    """Nodes found by doubling, then by halving the gap; None: even the most do not help."""
     least, most = inventory.num_nodes, inventory.num_nodes * 2
     while not fits(most):
         least, most = most, most * 2

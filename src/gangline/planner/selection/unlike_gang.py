@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from gangline.planner.forecast.memory import Fit
 from gangline.planner.selection.choice import PlanChoice, SearchSummary
+from gangline.planner.selection.contest import Entry, TimeBounds, winner
 from gangline.planner.selection.explanation import no_fit_reason
 from gangline.planner.selection.formula_choice import forecast_of_layout, options_of
 from gangline.planner.selection.formula_question import formula_question, strategy_of_layout
@@ -47,8 +48,11 @@ def _by_formula(pair: GpuPair, model: Transformer) -> PlanChoice | Candidate:
     evaluation = evaluate_unlike((first, second), band=band)
     if not evaluation.plans:
         return _none(pair, "unsupported", "no layout of replicas that the line allows lies on both kinds")
-    near = [each for each in evaluation.plans if each.step_seconds <= evaluation.plans[0].step_seconds * (1 + band)]
-    best = min(near, key=lambda each: (each.layout.num_axes, each.step_seconds, each.layout.name))
+    entries = [
+        Entry(plan=each, cost=TimeBounds.exactly(each.step_seconds), axes=each.layout.num_axes)
+        for each in sorted(evaluation.plans, key=lambda each: each.layout.name)
+    ]
+    best = winner(entries, band=band)
     if not best.fits:
         return _none(pair, "no_fit", no_fit_reason(_need(pair, best)))
     mesh, bound = best.layout.mesh, unlike_bound_seconds((first, second), pair.line.train.global_batch)
@@ -69,7 +73,7 @@ def _by_formula(pair: GpuPair, model: Transformer) -> PlanChoice | Candidate:
 
 
 def _need(pair: GpuPair, best: UnlikeLayout) -> Fit:
-    """Of the fuller kind."""
+    """Need of the fuller kind."""
     fits = []
     for plan, request in zip(best.plans, pair.requests, strict=True):
         cause, size = max(plan.memory.by_cause.items(), key=lambda each: each[1])
@@ -84,9 +88,10 @@ def _traced(pair: GpuPair, profile: ModelProfile) -> PlanChoice | Candidate:
     if missing := next((each.missing for each in found if each.missing), ""):
         return _none(pair, "lost", f"no step time: {missing}")
     if found:
-        least = min(each.step_seconds for each in found) * (1 + pair.requests[0].band)
-        near = (each for each in found if each.step_seconds <= least)
-        best = min(near, key=lambda each: (each.shape.num_axes, each.step_seconds))
+        entries = [
+            Entry(plan=each, cost=TimeBounds.exactly(each.step_seconds), axes=each.shape.num_axes) for each in found
+        ]
+        best = winner(entries, band=pair.requests[0].band)
         return _Chosen(pair, best, best.shape.name, _bound(pair, best)).choice()
     if search.misses:
         return _none(pair, "no_fit", no_fit_reason(min(search.misses, key=lambda each: each.ratio or 0.0)))
@@ -112,7 +117,7 @@ class _Chosen:
     """No step takes less: all computing, shared by speed."""
 
     def choice(self, summary: SearchSummary | None = None) -> PlanChoice:
-        """As a choice of its own."""
+        """The gang as a choice of its own."""
         shape, forecast = self.gang.shape, self._forecast()
         chosen = Candidate(
             name=self.name, strategy=shape.strategy, mesh=shape.mesh, verdict="chosen", reason=self._reason(forecast),
@@ -126,7 +131,7 @@ class _Chosen:
         )  # fmt: skip
 
     def _forecast(self) -> Forecast:
-        """Of the kind that is last done, with the memory of the fuller one, and what both cost."""
+        """Forecast of the kind that is last done, with the memory of the fuller one, and what both cost."""
         forecasts = self.gang.forecasts
         slow = max(forecasts, key=lambda each: each.step_seconds or 0.0)
         rooms = [each.pool.usable_bytes(each.pool.slots) or 1.0 for each in self.pair.requests]

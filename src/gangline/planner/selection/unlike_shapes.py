@@ -33,11 +33,11 @@ class UnlikeShape:
     memory: Memory
     shares: tuple[int, ...]
     forecasts: tuple[Forecast, Forecast]
-    """As of a gang of each kind alone in which all replicas take what the busiest one of that kind takes."""
+    """Forecasts of a gang of each kind alone in which all replicas take what the busiest one of that kind takes."""
 
     @property
     def step_seconds(self) -> float:
-        """Until the last replica is done; 0: not known."""
+        """Time until the last replica is done; 0: not known."""
         return max(each.step_seconds or 0.0 for each in self.forecasts)
 
     @property
@@ -53,7 +53,7 @@ class UnlikeShapes:
     pair: GpuPair
     profile: ModelProfile
     misses: list[Fit] = field(default_factory=list)
-    """Of ways to run a shape that a rank of some kind does not hold: the need of the fuller one."""
+    """Needs of the fuller kind, of ways to run a shape that a rank of some kind does not hold."""
 
     def found(self) -> list[UnlikeShape]:
         """The best way to run each shape that fits."""
@@ -106,7 +106,7 @@ class UnlikeShapes:
 
 
 def _seconds(request: PlanRequest, shape: Shape, options: ExecutionOptions, passes: int) -> float:
-    """Of a step whose replicas all take so many passes; 0: not known."""
+    """Seconds of a step whose replicas all take so many passes; 0: not known."""
     asked = with_batch(request, passes * options.micro_batch * shape.mesh.data_parallel)
     return formula_of(asked.evidence, shape, options).step_seconds or 0.0
 

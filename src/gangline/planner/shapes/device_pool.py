@@ -32,31 +32,31 @@ class Pool:
     node_memory_bytes: float | None
     """What all ranks of a node share (CPU), or `slots` times one device."""
     reserve_bytes: float
-    """Of one rank: context, communicators, libraries."""
+    """Bytes of one rank: context, communicators, libraries."""
     margin: float
     """Share by which a forecast may be short of the peak."""
     price_per_hour: float | None = None
-    """Of one GPU."""
+    """Price of one GPU."""
     flops_per_second: Mapping[str, float] = field(default_factory=dict)
-    """Of one GPU by precision; empty: not known, as of cores."""
+    """Rate of one GPU by precision; empty: not known, as of cores."""
     memory_bytes_per_second: float | None = None
-    """Of one GPU."""
+    """Rate of one GPU."""
     link_bytes_per_second: float | None = None
-    """Of one GPU to others of its node; None: not given."""
+    """Rate of one GPU to others of its node; None: not given."""
     network_bytes_per_second: float | None = None
-    """Of one GPU to those of other nodes; None: not given."""
+    """Rate of one GPU to those of other nodes; None: not given."""
     link_latency_seconds: float | None = None
-    """Of a message to another GPU of its node; None: not given."""
+    """Latency of a message to another GPU of its node; None: not given."""
     network_latency_seconds: float | None = None
-    """Of a message to a GPU of another node; None: not given."""
+    """Latency of a message to a GPU of another node; None: not given."""
     fabric: Fabric | None = None
-    """By whose paths messages between nodes go; None: as if nothing shared a link."""
+    """Network by whose paths messages between nodes go; None: as if nothing shared a link."""
     host_link_bytes_per_second: float | None = None
-    """Of one GPU to the memory of its node; None: not given."""
+    """Rate of one GPU to the memory of its node; None: not given."""
     host_memory_bytes_per_second: float | None = None
-    """Of one node; None: not given."""
+    """Rate of one node; None: not given."""
     host_memory_bytes: float | None = None
-    """Of one node, in addition to its GPUs; None: not known, or there are none."""
+    """Memory of one node, in addition to its GPUs; None: not known, or there are none."""
     rates_origin: str = ""
     """Where both rates come from: `given` by the site, `published` by the maker, `assumed` as shares of what it
     publishes; empty: not known."""

@@ -72,7 +72,7 @@ def _shares(global_batch: int, mesh: Mesh) -> bool:
 
 
 def _sizes(line: Line, strategy: Strategy, mesh: Mesh, micro_batch: int) -> Iterator[Size]:
-    """In passes of at most `micro_batch`, the largest first."""
+    """Sizes in passes of at most `micro_batch`, the largest first."""
     named = strategy if strategy == "explicit" else _strategy(strategy, mesh)  # its name follows from its degrees
     share = -(-line.train.global_batch // mesh.data_parallel)
     divides = line.train.global_batch % mesh.data_parallel == 0

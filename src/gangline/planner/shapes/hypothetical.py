@@ -45,12 +45,12 @@ class Network(Protocol):
 
     @property
     def nic_latency_seconds(self) -> float | None:
-        """Of a message between servers."""
+        """Latency of a message between servers."""
         ...
 
     @property
     def intra_latency_seconds(self) -> float | None:
-        """Of a message between the GPUs of a server."""
+        """Latency of a message between the GPUs of a server."""
         ...
 
     @property

@@ -42,7 +42,7 @@ class Shape:
 
     @property
     def traits(self) -> StrategyTraits:
-        """Of its strategy."""
+        """Traits of its strategy."""
         return STRATEGIES[self.strategy]
 
     @property

@@ -13,26 +13,26 @@ from gangline.errors import ConfigError
 from gangline.spec.transformer import Transformer
 
 LOGIT_BYTES = 14
-"""Of one logit at its peak: itself in 16 bits; in 32 bits a copy, the log-softmax and its gradient."""
+"""Bytes of one logit at its peak: itself in 16 bits; in 32 bits a copy, the log-softmax and its gradient."""
 _EPSILON = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenCosts:
-    """Of one token in one block, and in the head; with the parameters of a block."""
+    """Costs of one token in one block, and in the head; with the parameters of a block."""
 
     block_flops: float
     """Forward: 2 (P_b - norms) + 4 a d s / 2, the masked half of causal attention left out; of experts those that a
     token goes through."""
     attention_flops: float
-    """Of these, the scores and what they weigh: 4 a d s / 2."""
+    """Operations of the scores among them and what they weigh: 4 a d s / 2."""
     head_flops: float
     """Forward: 2 V h."""
     block_parameters: int
-    """Of one block, and of these the experts'."""
+    """Parameters of one block; `expert_parameters` are those of its experts."""
     expert_parameters: int
     kept_bytes: dict[str, float]
-    """From forward to backward in 16 bits, by what is recomputed: `none`, `selective` (outputs of matrices and of
+    """Bytes from forward to backward in 16 bits, by what is recomputed: `none`, `selective` (outputs of matrices and of
     attention are kept), `full` (what enters the block)."""
 
     def kept(self, recompute: str) -> float:
@@ -50,7 +50,7 @@ class TokenCosts:
 
 @lru_cache(maxsize=64)
 def token_costs(model: Transformer) -> TokenCosts:
-    """Of `model`.
+    """Costs of a token of `model`.
 
     Source:
         Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), arXiv 2205.05198,

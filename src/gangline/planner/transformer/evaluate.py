@@ -7,6 +7,7 @@ from math import inf
 from operator import add
 
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
+from gangline.planner.forecast.widths import pass_bytes
 from gangline.planner.transformer.bounds import step_bound_seconds
 from gangline.planner.transformer.exchange import WHOLE, GradientAveraging, exchange_seconds, squeeze_seconds
 from gangline.planner.transformer.layout import Divisions, ModelLayout, SearchSpace, Sync, layouts, schedules_of
@@ -49,12 +50,12 @@ class Question:
     space: SearchSpace
     hardware: Hardware
     usable_bytes: float
-    """Of one rank: what its peak may be by formula."""
+    """What the peak of one rank may be by formula."""
     precision: Precision = "bf16"
     optimizer: OptimizerModel = ADAMW
     averaging: GradientAveraging = WHOLE
     usable_host_bytes: float = inf
-    """Of one rank, for shards that wait there."""
+    """Room of one rank, for shards that wait there."""
     support: Support = lambda *_: ""
 
 
@@ -68,9 +69,9 @@ class Evaluation:
     """Layouts that were not weighed, as even their bound is beyond the band of the best: seconds of a step at least."""
     num_candidates: int
     num_weighed: int
-    """Of them; the others could not be the best of their layout, or their layout not the best."""
+    """Those that were weighed; the others could not be the best of their layout, or their layout not the best."""
     num_fit: int
-    """Of those that were weighed."""
+    """Those of them that fit."""
     bound_seconds: float
     """No step on so many GPUs takes less."""
     ruled_out: Counter[str]
@@ -113,7 +114,7 @@ def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_
 
 
 def layout_memory(question: Question, layout: ModelLayout, setting: Setting) -> RankMemory:
-    """Of the fullest rank."""
+    """Memory of the fullest rank."""
     stages = stages_of(question.model, layout.mesh.pp, setting.schedule)
     count = -(-question.space.global_batch // (layout.mesh.data_parallel * setting.micro_batch))
     found = (
@@ -156,7 +157,8 @@ class LayoutCandidates:
         self._sizes = [
             (size, self._samples // size, schedules)
             for size in space.micro_batches
-            if self._samples % size == 0
+            if self._samples >= size
+            and self._samples % size == 0
             and (schedules := schedules_of(space, question.model, layout.mesh, self._samples // size))
         ]
         self._ways = len(space.recompute) * len(space.loss_chunks) * len(self._syncs)
@@ -170,7 +172,7 @@ class LayoutCandidates:
 
     @property
     def num_candidates(self) -> int:
-        """Of this layout."""
+        """Ways to run this layout."""
         return self._ways * sum(len(schedules) for _, _, schedules in self._sizes)
 
     def bound_seconds(self) -> float:
@@ -183,7 +185,7 @@ class LayoutCandidates:
         return min((self._least_seconds(self.least_passes_of(each), each, fewest) for each in stages), default=inf)
 
     def _least_seconds(self, parts: StepParts, stages: Stages, fewest: int) -> float:
-        """Of passes without recomputation, with the traffic of `fewest` of them."""
+        """Seconds of passes without recomputation, with the traffic of `fewest` of them."""
         exchange, update, _ = min(self.added_seconds(stages, sync, fewest) for sync in self._syncs)
         hidden = self._question.hardware.overlap * parts.compute
         late = self._late_updates(0.0, 0.0, 1, "none")
@@ -262,18 +264,18 @@ class LayoutCandidates:
         return host_memory(self.layout, most, question.optimizer) <= question.usable_host_bytes
 
     def state_bytes(self, load: StageLoad, sync: Sync) -> float:
-        """Of a rank with this load."""
+        """State of a rank with this load."""
         question = self._question
         return sum(
             state_memory(
                 self.layout, load.parameters / self.layout.mesh.tp, sync=sync,
-                width_bytes=4 if question.precision == "fp32" else 2, optimizer=question.optimizer,
+                width_bytes=pass_bytes(question.precision), optimizer=question.optimizer,
                 on_host=question.space.on_host,
             )
         )  # fmt: skip
 
     def work_bytes(self, load: StageLoad, micro_batch: int, recompute: str, chunks: int) -> float:
-        """Of a rank with this load, in addition to its state."""
+        """Bytes of a rank with this load, in addition to its state."""
         question = self._question
         work = activation_memory(
             question.model, self.layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=chunks,
@@ -282,11 +284,11 @@ class LayoutCandidates:
         return max(sum(work), 0.0 if question.space.on_host else update_memory(self.layout, question.optimizer))
 
     def passes_of(self, stages: Stages, micro_batch: int, count: int, recompute: str) -> StepParts:
-        """Of all `count` passes of a step."""
+        """Parts of all `count` passes of a step."""
         return self._passes(self._question.hardware, stages, micro_batch, count, recompute)
 
     def least_passes_of(self, stages: Stages, count: int | None = None) -> StepParts:
-        """Of `count` single samples without recomputation, none: of all of a step, as if messages took no latency."""
+        """Parts of `count` single samples, none: of all of a step, without recomputation and latency of messages."""
         return self._passes(
             self._question.hardware.without_latency, stages, 1, self._samples if count is None else count, "none"
         )
@@ -324,7 +326,7 @@ class LayoutCandidates:
         return exchange, update, host
 
     def _late_updates(self, compute: float, exchange: float, count: int, recompute: str) -> UpdateTraffic | None:
-        """Of a step of `count` micro-batches; None: none travel during the next forward pass."""
+        """Updates of a step of `count` micro-batches; None: none travel during the next forward pass."""
         question = self._question
         return late_updates(
             question.model, self.layout, question.hardware, question.optimizer, compute=compute, exchange=exchange,
@@ -332,7 +334,7 @@ class LayoutCandidates:
         )  # fmt: skip
 
     def _plan(self, best: _Best) -> LayoutPlan:
-        """With its terms."""
+        """The best candidate with its terms."""
         setting, question, stages = best.setting, self._question, best.stages
         count = self._samples // setting.micro_batch
         parts = self.passes_of(stages, setting.micro_batch, count, setting.recompute)

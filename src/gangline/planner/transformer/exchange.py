@@ -8,8 +8,8 @@ from gangline.fabric.order_paths import RingTraffic
 from gangline.planner.forecast.compression_cost import compression_work, messages, shard_bytes
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.forecast.traffic import PassLoad, bucket_count
+from gangline.planner.forecast.widths import GRADIENT_BYTES, pass_bytes
 from gangline.planner.transformer.layout import ModelLayout, Sync
-from gangline.planner.transformer.memory import GRADIENT_BYTES
 from gangline.planner.transformer.step_time import Hardware, Stages
 from gangline.spec.compression import Compression
 from gangline.spec.plan import Precision
@@ -22,9 +22,9 @@ class GradientAveraging:
 
     compression: Compression = Compression()
     bucket_bytes: int | None = None
-    """Of DDP's buckets; None: torch's own."""
+    """Size of DDP's buckets; None: torch's own."""
     shapes: Sequence[ParameterShape] = ()
-    """Of all parameters, for a compression that goes by them."""
+    """Shapes of all parameters, for a compression that goes by them."""
 
 
 WHOLE = GradientAveraging()
@@ -49,14 +49,14 @@ def exchanges(
     layout: ModelLayout, parameters: float, *, blocks: float, sync: Sync, micro_batches: int,
     precision: Precision = "bf16", optimizer: OptimizerModel = ADAMW, averaging: GradientAveraging = WHOLE,
 ) -> list[tuple[float, int, int, float]]:  # fmt: skip
-    """Of data-parallel ranks in a step, for each ring: bytes that a rank sends, ranks, their distance, and how many
+    """Rings of data-parallel ranks in a step: bytes that a rank sends, ranks, their distance, and how many
     messages follow each other. No RingTraffic: a plan asks for thousands.
 
     Copies reduce their gradients once, in buckets; those that share the optimizer also send the new parameters, without
     matrices, whose owners do; shards of a block, and of what is around them, are gathered once, or twice a
     micro-batch; replicas of shards then average their part.
     """
-    width = 4 if precision == "fp32" else 2
+    width = pass_bytes(precision)
     mesh, shards, replicas = layout.mesh, layout.shards, layout.replicas
     sent, steps = _averaged(layout, parameters / shards, averaging)
     if not layout.wrapping.shards:
@@ -82,7 +82,7 @@ def formula_rings(
     *,
     stages: Stages | None = None,
 ) -> list[RingTraffic]:
-    """Of data-parallel ranks of an average stage, of the fullest one of `stages` if given."""
+    """Rings of data-parallel ranks of an average stage, of the fullest one of `stages` if given."""
     mesh, parameters, blocks = layout.mesh, profile.parameters / layout.mesh.pp, (profile.blocks or 0) / layout.mesh.pp
     if stages is not None:
         parameters, blocks = max(stages.rank_parameters), max(stages.rank_blocks)

@@ -69,7 +69,7 @@ class SearchSpace:
 
     world_size: int
     ranks_per_node: int
-    """Of one server, whose links inside are fast."""
+    """Ranks of one server, whose links inside are fast."""
     global_batch: int
     tp: Sequence[int] = (1,)
     pp: Sequence[int] = (1,)
@@ -109,7 +109,7 @@ class Divisions:
 
     @classmethod
     def of(cls, model: Transformer) -> "Divisions":
-        """Of a model known by its shape."""
+        """Divisions of a model known by its shape."""
         widths = (model.heads, model.asked_heads, model.feed_width, model.vocabulary)
         return cls(widths=widths, blocks=model.layers, sequence=model.sequence, experts=model.experts)
 

@@ -42,11 +42,11 @@ class LayoutPlan:
     on_host: bool = False
     """Its shards wait there."""
     updates: UpdateTraffic | None = None
-    """Of matrices, where they travel during the next forward pass."""
+    """Updates of matrices, where they travel during the next forward pass."""
 
     @property
     def step_seconds(self) -> float:
-        """Of one step."""
+        """Seconds of one step."""
         return self.parts.total
 
     @property
@@ -56,6 +56,6 @@ class LayoutPlan:
 
     @property
     def name(self) -> str:
-        """With how it is run: `fsdp-16 b4s`; f and s recompute all or what is cheap."""
+        """Name with how it is run: `fsdp-16 b4s`; f and s recompute all or what is cheap."""
         again = {"none": "", "selective": "s", "full": "f"}.get(self.setting.recompute, self.setting.recompute)
         return f"{self.layout.name} b{self.setting.micro_batch}{again}{' host' if self.on_host else ''}"

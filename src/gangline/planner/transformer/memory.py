@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
+from gangline.planner.forecast.widths import GRADIENT_BYTES, WEIGHT_BYTES, pass_bytes
 from gangline.planner.transformer.costs import LOGIT_BYTES, token_costs
 from gangline.planner.transformer.layout import ModelLayout, Sync
 from gangline.spec.plan import Precision
 from gangline.spec.transformer import Transformer
-
-MASTER_BYTES, GRADIENT_BYTES = 4, 4
-"""Of one parameter, in float32."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,16 +23,16 @@ class RankMemory:
     buffers: float
     """Logits and their gradient, or a block that is computed again or gathered, whichever is more."""
     updates: float = 0.0
-    """Of matrices, at the end of a step: beyond activations and buffers, which are not there then."""
+    """Updates of matrices, at the end of a step: beyond activations and buffers, which are not there then."""
 
     @property
     def total(self) -> float:
-        """Of all causes."""
+        """Bytes of all causes."""
         return self.weights + self.gradients + self.optimizer + self.activations + self.buffers + self.updates
 
     @property
     def by_cause(self) -> dict[str, float]:
-        """In the order of the table; updates where there are any."""
+        """Bytes by cause in the order of the table; updates where there are any."""
         names = ("weights", "gradients", "optimizer", "activations", "buffers")
         return {name: getattr(self, name) for name in names} | ({"updates": self.updates} if self.updates else {})
 
@@ -45,14 +43,14 @@ class StageLoad:
 
     blocks: int
     parameters: float
-    """Of its stages, before tp cuts them."""
+    """Parameters of its stages, before tp cuts them."""
     has_head: bool
     live: float
     """Micro-batches whose activations it keeps at once, each of all its stages."""
 
 
 def held_sync(sync: Sync, micro_batches: int) -> Sync:
-    """Of a single micro-batch the gradients are reduced at once, whatever `sync` says."""
+    """When gradients are reduced: those of a single micro-batch at once, whatever `sync` says."""
     return "each" if micro_batches == 1 else sync
 
 
@@ -71,11 +69,11 @@ def state_memory(
         on_host: Shards and their optimizer wait in the memory of the server; gradients that are not reduced yet do not.
     """
     shards, owned = layout.shards, _owned_bytes(layout, optimizer)
-    cast = width_bytes if width_bytes < MASTER_BYTES else 0
+    cast = width_bytes if width_bytes < WEIGHT_BYTES else 0
     if not layout.wrapping.shards:
         sharing = layout.mesh.dp_replicate if layout.wrapping.shares_optimizer else 1
         return (
-            (MASTER_BYTES + cast) * parameters,
+            (WEIGHT_BYTES + cast) * parameters,
             GRADIENT_BYTES * parameters,
             optimizer.moment_bytes * parameters / sharing + owned,
         )
@@ -84,15 +82,15 @@ def state_memory(
         return gathered, GRADIENT_BYTES * parameters if sync == "last" else 0.0, 0.0
     reduced = shards if sync == "each" else 1
     return (
-        MASTER_BYTES * parameters / shards + gathered,
+        WEIGHT_BYTES * parameters / shards + gathered,
         GRADIENT_BYTES * parameters / reduced,
         optimizer.moment_bytes * parameters / shards + owned,
     )
 
 
 def host_memory(layout: ModelLayout, parameters: float, optimizer: OptimizerModel) -> float:
-    """Of the shards of one rank, their gradients, optimizer and updates, which are in the memory of its server."""
-    kept = MASTER_BYTES + GRADIENT_BYTES + optimizer.moment_bytes
+    """Shards of one rank, their gradients, optimizer and updates, which are in the memory of its server."""
+    kept = WEIGHT_BYTES + GRADIENT_BYTES + optimizer.moment_bytes
     return kept * parameters / layout.shards + _owned_bytes(layout, optimizer) + update_memory(layout, optimizer)
 
 
@@ -101,7 +99,7 @@ def _owned_bytes(layout: ModelLayout, optimizer: OptimizerModel) -> float:
 
 
 def block_bytes(layout: ModelLayout, *, width_bytes: int) -> float:
-    """Of each parameter of a block while it is computed backward: x of the formulas, 0, 0, 6, 10 in 16 bits.
+    """Bytes of each parameter of a block while it is computed backward: x of the formulas, 0, 0, 6, 10 in 16 bits.
 
     A block that is gathered has its gradients in float32 while they are reduced; one that is gathered for each pass is
     whole for that, and so is the next one.
@@ -116,7 +114,7 @@ def activation_memory(
     precision: Precision,
 ) -> tuple[float, float]:  # fmt: skip
     """Activations and buffers of a rank."""
-    width = 4 if precision == "fp32" else 2
+    width = pass_bytes(precision)
     mesh, costs = layout.mesh, token_costs(model)
     tokens = micro_batch * model.sequence / mesh.cp / mesh.tp
     kept = costs.kept(recompute) * (width / 2) * load.live * load.blocks * tokens
@@ -131,7 +129,7 @@ def rank_memory(
     loss_chunks: int, precision: Precision = "bf16", optimizer: OptimizerModel = ADAMW, on_host: bool = False,
 ) -> RankMemory:  # fmt: skip
     """All of one rank, by cause."""
-    width = 4 if precision == "fp32" else 2
+    width = pass_bytes(precision)
     weights, gradients, kept = state_memory(
         layout, load.parameters / layout.mesh.tp, sync=sync, width_bytes=width, optimizer=optimizer,
         on_host=on_host,

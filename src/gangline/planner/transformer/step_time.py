@@ -16,6 +16,7 @@ from gangline.planner.forecast.host_link import HostRates, transfer_seconds
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.forecast.traffic import matrix_updates, published_updates
 from gangline.planner.forecast.update_traffic import first_forward, may_hide, update_traffic, what_hides
+from gangline.planner.forecast.widths import pass_bytes
 from gangline.planner.transformer.costs import recomputed_share, stage_blocks, stage_parameters, token_costs
 from gangline.planner.transformer.layout import ModelLayout, Sync, stages_a_rank
 from gangline.planner.transformer.memory import StageLoad
@@ -40,8 +41,8 @@ class Hardware:
     """Rate and latency of rings that were asked for."""
 
     def seconds(self, size_bytes: float, ranks: int, *, steps: float, stride: int = 1, peers: int = 0) -> float:
-        """Of so many bytes on the wire of one rank, in messages that follow each other in `steps`; 0 between one rank
-        and itself, infinite where no rate is known."""
+        """Seconds of so many bytes on the wire of one rank, in `steps` messages that follow each other; 0 between one
+        rank and itself, infinite where no rate is known."""
         if ranks == 1 or not size_bytes:
             return 0.0
         key = ranks, stride, peers
@@ -53,7 +54,7 @@ class Hardware:
 
     @property
     def without_latency(self) -> "Hardware":
-        """As if messages took their bytes alone; itself where they do."""
+        """The same, as if messages took their bytes alone; itself where they do."""
         if not self.links.inside_latency and not self.links.across_latency:
             return self
         return replace(self, links=replace(self.links, inside_latency=0.0, across_latency=0.0))
@@ -82,7 +83,7 @@ class StepParts:
 
     @property
     def total(self) -> float:
-        """Of the whole step."""
+        """Seconds of the whole step."""
         return (
             self.compute + self.tensor + self.context + self.experts + self.stages + self.bubble + self.exchange
             + self.optimizer + self.host
@@ -109,19 +110,19 @@ class Stages:
 
     schedule: PipelineSchedule
     blocks: tuple[int, ...]
-    """Of each stage."""
+    """Blocks of each stage."""
     rank_blocks: tuple[int, ...]
-    """Of each rank."""
+    """Blocks of each rank."""
     rank_parameters: tuple[int, ...]
     head_rank: int
 
     @property
     def num_ranks(self) -> int:
-        """Of the pipeline."""
+        """Ranks of the pipeline."""
         return len(self.rank_blocks)
 
     def loads(self, micro_batches: int) -> list[StageLoad]:
-        """Of the ranks that can be the fullest: the first, which keeps most, and the one with the head.
+        """Loads of the ranks that can be the fullest: the first, which keeps most, and the one with the head.
 
         Any other has at most the blocks of the first, keeps no more of them and holds no embedding.
         """
@@ -164,7 +165,7 @@ def passes(
     micro_batches: int, recompute: str, precision: Precision = "bf16",
 ) -> StepParts:  # fmt: skip
     """Forward and backward of all micro-batches, without what data-parallel ranks exchange and the update."""
-    width = 4 if precision == "fp32" else 2
+    width = pass_bytes(precision)
     mesh, costs = layout.mesh, token_costs(model)
     again = 3 + recomputed_share(recompute)
     tokens = micro_batch * model.sequence / mesh.cp
@@ -197,7 +198,7 @@ def passes(
 
 
 def _bubble_seconds(stages: Stages, micro_batches: int, busy: float, *, whole: float, sends: float) -> float:
-    """Of 1F1B and GPipe (M - 1) max t + sum t, less what the slowest rank works; of others by their share."""
+    """Waiting: of 1F1B and GPipe (M - 1) max t + sum t, less what the slowest rank works; of others by their share."""
     if stages.num_ranks == 1:
         return 0.0
     if len(stages.blocks) == stages.num_ranks:
@@ -263,7 +264,7 @@ def late_updates(
     model: Transformer, layout: ModelLayout, hardware: Hardware, optimizer: OptimizerModel, *, compute: float,
     exchange: float, micro_batches: int, recompute: str,
 ) -> UpdateTraffic | None:  # fmt: skip
-    """Of a step with so much computing and exchange; None: no updates travel during its next forward pass."""
+    """Updates of a step with so much computing and exchange; None: no updates travel during its next forward pass."""
     work, costs = optimizer.matrix_work, token_costs(model)
     if work is None or not work.overlaps or layout.replicas == 1:
         return None

@@ -18,7 +18,7 @@ from gangline.planner.transformer.step_time import Stages, StepParts, stages_of
 from gangline.spec.plan import PipelineSchedule
 
 SCHEDULE: PipelineSchedule = "1f1b"
-"""Of gangs without stages: theirs have a fixed number of micro-batches."""
+"""Schedule of gangs without stages: theirs have a fixed number of micro-batches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,9 +26,9 @@ class Side:
     """One kind of GPU of a gang of two."""
 
     question: Question
-    """As if all ranks of the gang were of this kind."""
+    """What is asked, as if all ranks of the gang were of this kind."""
     ranks: int
-    """That are of it."""
+    """Ranks that are of it."""
 
 
 Sides = tuple[Side, Side]
@@ -43,7 +43,7 @@ class UnlikeLayout:
     passes: tuple[int, ...]
     """Micro-batches of each replica, those of the first kind before those of the second."""
     plans: tuple[LayoutPlan, LayoutPlan]
-    """As a replica of each kind runs it that takes most passes of its kind."""
+    """Plans of the replica of each kind that takes most passes of its kind."""
 
     @property
     def shares(self) -> tuple[int, ...]:
@@ -52,7 +52,7 @@ class UnlikeLayout:
 
     @property
     def step_seconds(self) -> float:
-        """Until the last replica is done."""
+        """Time until the last replica is done."""
         return max(each.step_seconds for each in self.plans)
 
     @property
@@ -70,9 +70,9 @@ class UnlikeEvaluation:
     miss alone."""
     num_candidates: int
     num_weighed: int
-    """Of them; the others lose by their bounds."""
+    """Those that were weighed; the others lose by their bounds."""
     num_fit: int
-    """Of those that were weighed."""
+    """Those of them that fit."""
 
 
 def evaluate_unlike(sides: Sides, *, band: float = 0.0) -> UnlikeEvaluation:
@@ -126,7 +126,7 @@ class _Found:
     taken: tuple[int, int]
 
     def plan(self, sides: Sides) -> UnlikeLayout:
-        """With the terms of both kinds."""
+        """The candidate with the terms of both kinds."""
         replicas = _replicas(sides, self.layout)
         most = [-(-own // count) for own, count in zip(self.taken, replicas, strict=True)]
         first, second = (_side_plan(each, self, count) for each, count in zip(sides, most, strict=True))
@@ -135,7 +135,7 @@ class _Found:
 
 
 def _side_plan(side: Side, found: _Found, passes: int) -> LayoutPlan:
-    """As if all replicas took so many `passes` on this kind."""
+    """Plan as if all replicas took so many `passes` on this kind."""
     setting, question = found.setting, side.question
     batch = passes * setting.micro_batch * found.layout.mesh.data_parallel
     space = narrowed(replace(question.space, global_batch=batch), setting)
@@ -180,7 +180,7 @@ class _Ways:
         return self._at_once(self._sizes[0][1], [each.least_passes_of(self._stages, 1) for each in self._kinds])
 
     def _bound(self, size: int, passes: int, recompute: str) -> float:
-        """Of passes of one size."""
+        """Seconds of passes of one size."""
         return self._at_once(passes, [each.passes_of(self._stages, size, 1, recompute) for each in self._kinds])
 
     def _at_once(self, passes: int, works: Sequence[StepParts]) -> float:
@@ -223,7 +223,7 @@ class _Ways:
         return taken, max(first(most[0]), second(most[1]))
 
     def _need(self, setting: Setting, taken: tuple[int, int]) -> float:
-        """Of the fuller kind, in what a rank of it may hold."""
+        """Need of the fuller kind, in what a rank of it may hold."""
         found = []
         for side, own, count in zip(self._sides, taken, self._replicas, strict=True):
             need = self._need_bytes(setting, held_sync(setting.sync, -(-own // count)))
@@ -231,7 +231,7 @@ class _Ways:
         return max(found)
 
     def _need_bytes(self, setting: Setting, sync: Sync) -> float:
-        """Of a rank of either kind, which keeps one micro-batch at a time, however many there are."""
+        """Need of a rank of either kind, which keeps one micro-batch at a time, however many there are."""
         way = setting.micro_batch, setting.recompute, setting.loss_chunks
         if (sync, *way) not in self._bytes:
             kind = self._kinds[0]
@@ -244,7 +244,7 @@ class _Ways:
 def _seconds_by_passes(
     kind: LayoutCandidates, stages: Stages, each: StepParts, sync: Sync, *, overlap: float
 ) -> Callable[[int], float]:
-    """Of a step by its passes: exchanges grow with them evenly, and computing hides its share of them."""
+    """Seconds of a step by its passes: exchanges grow with them evenly, and computing hides its share of them."""
     (one, update, _), (two, _, _) = (kind.added_seconds(stages, sync, count) for count in (1, 2))
     grows, hidden, work = two - one, overlap * each.compute, each.total
     fixed = one - grows

@@ -176,7 +176,7 @@ def loser_reason(shape: Shape, winner: Shape, settings: tuple[ShapeSetting, Shap
 
 
 def more_axes_reason(shape: Shape, winner: Shape) -> str:
-    """Of a plan that is less simple and no faster."""
+    """Reason of a plan that is less simple and no faster."""
     return f"{shape.num_axes} axes where {winner.num_axes} does"
 
 
