@@ -19,6 +19,7 @@ from gangline.federated.mailbox import MailboxMembers
 from gangline.flare.coordinator import MODULE, Coordination, prepare
 from gangline.flare.join import close
 from gangline.flare.kit import CLIENT, open_kit
+from gangline.flare.member.approval import ADMINISTRATOR
 from gangline.flare.member.federation_member import FederationMember
 from gangline.flare.member.settings import write_settings
 from gangline.storage.objects.code_layer import LayerFile, pack
@@ -182,7 +183,7 @@ class Federation:
             for name in sorted(left):
                 codes = self.member(name).codes
                 for each in codes.all():
-                    codes.approve(each, by="administrator")
+                    codes.approve(each.offer, by=ADMINISTRATOR)
                     left.discard(name)
             time.sleep(0.2)
 

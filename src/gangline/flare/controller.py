@@ -105,7 +105,9 @@ class RoundsController(Controller):  # type: ignore[misc]  # nvflare has no type
                 continue
             ask = partial(self._ask, abort_signal, fl_ctx)
             payload = signed_offer(self._offer) | call_payload(call)
-            answers = self._summed(call, payload, ask) if self._terms.secure_sum else self._plain(call, payload, ask)
+            answers = (
+                self._summed(call, payload, ask) if self._terms.table.secure_sum else self._plain(call, payload, ask)
+            )
             if abort_signal.triggered:
                 return  # the call stays open: it is lost, and its coordinator says so
             down = answers.bytes_down + len(self._members) * len(payload["weights"])

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from math import ceil
 from typing import Any
 
 import torch
@@ -47,8 +46,7 @@ class RecordPrivacy:
         table = plan.federation.table
         if table.epsilon is None:
             return None
-        spare = ceil(plan.rounds / 10) if table.spare_rounds is None else table.spare_rounds
-        most, rate = plan.rounds + spare, min(plan.global_batch / samples, 1.0)
+        most, rate = plan.most_trainings, min(plan.global_batch / samples, 1.0)
         noise = _noise(table.epsilon, table.delta, rate, most * table.local_steps)
         return RecordPrivacy(
             table=table, noise=noise, sample_rate=rate, most_trainings=most,
