@@ -243,7 +243,7 @@ if os.environ.get("HOSTILE") and any("worker_process" in each for each in sys.or
             return honest(self, task_name, shareable, fl_ctx, abort_signal)
         call = read_call(shareable)
         answer = Contribution(members=("x",), weight=1.0, change=dict(call.weights), loss=0.5, metrics={})
-        found = answer_payload(call, answer, epsilon=None)
+        found = answer_payload(call, answer, spent=None)
         if call.number == 1:
             found["change"] = b"0" * 400_000_000
         elif call.number == 2:

@@ -66,7 +66,7 @@ def test_another_key_waits_again_and_another_run_of_the_same_terms_does_not(tmp_
     assert member.answer(*new_offer(key, run="r-2")).state == "accepted"
 
 
-def test_two_terms_of_one_code_are_approved_beside_each_other(tmp_path):
+def test_two_terms_of_one_code_are_both_approved(tmp_path):
     """Two runs that are compared do not take each other's approval."""
     _, member = new_member(tmp_path)
     key = new_key()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gangline.errors import GanglineError, IntegrityError, error_for
-from gangline.federated.protocol import Contribution, RefusedReason, RoundAnswers, RoundCall
+from gangline.federated.protocol import Contribution, RefusedReason, RoundAnswers, RoundCall, Spent
 from gangline.federated.tensors import most_bytes, pack_tensors, unpack_tensors
 from gangline.spec.codec import canonical, from_json
 
@@ -59,7 +59,8 @@ class AnswerFile:
     refused: tuple[tuple[str, RefusedReason], ...] = ()
     bytes_up: int = 0
     bytes_down: int = 0
-    epsilon: float | None = None
+    engine: str = ""
+    spent: Spent | None = None
     exit_code: int | None = None
     """Exit code of the error; None: there is none."""
     message: str = ""
@@ -126,7 +127,8 @@ class MailboxMembers:
             refused=found.refused,
             bytes_up=found.bytes_up,
             bytes_down=found.bytes_down,
-            epsilon=found.epsilon,
+            engine=found.engine,
+            spent=found.spent,
         )
 
     def close(self) -> None:
@@ -191,7 +193,8 @@ class Mailbox:
             refused=answers.refused,
             bytes_up=answers.bytes_up,
             bytes_down=answers.bytes_down,
-            epsilon=answers.epsilon,
+            engine=answers.engine,
+            spent=answers.spent,
         )
         self._write(call, found, [each.change for each in answers.contributions])
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ class RoundsController(Controller):  # type: ignore[misc]  # nvflare has no type
             if abort_signal.triggered:
                 return  # the call stays open: it is lost, and its coordinator says so
             down = answers.bytes_down + len(self._members) * len(payload["weights"])
-            self._box.answer(call, replace(answers, bytes_down=down))
+            self._box.answer(call, replace(answers, bytes_down=down, engine=f"nvflare {version('nvflare')}"))
 
     def _plain(self, call: RoundCall, payload: dict[str, Any], ask: Callable[..., None]) -> RoundAnswers:
         """One message of a round: members train and answer."""

@@ -83,7 +83,7 @@ class MemberExecutor(Executor):  # type: ignore[misc]  # nvflare has no types
         found = self._gang.ask(call, trainings=max(0, before), is_stopped=lambda: stop.triggered)
         answer = found.contributions[0]
         if self._sums is None:
-            return answer_payload(call, answer, epsilon=found.epsilon)
+            return answer_payload(call, answer, spent=found.spent)
         return key_payload(self._sums.begin(call, answer), answer.metrics)
 
     def _answer_sum(self, payload: Shareable) -> dict[str, Any]:

@@ -30,7 +30,8 @@ def event(kind, number, answered, *, generation=0, epsilon=None, **refused):
     plain = {
         "event": kind, "rank": 0, "generation": generation, "step": 5 * number if kind == "round" else None,
         "round": number, "rounds": 8, "answered": answered, "members": 7, "refused": refused, "bytes_up": 100,
-        "bytes_down": 200, "epsilon": epsilon, "loss": 1.0 / number, "seconds": 2.0,
+        "bytes_down": 200, "epsilon": epsilon, "loss": 1.0 / number, "seconds": 2.0, "engine": "nvflare 2.9.0",
+        "accountant": None if epsilon is None else "opacus 1.6.0",
     }  # fmt: skip
     return json.dumps(plain).encode() + b"\n"
 
@@ -48,7 +49,8 @@ def test_rounds_are_counted_once_and_what_was_refused_each_time():
     assert found.refused == {"budget": 1, "not_finite": 2}
     assert found.answered == (6.0, 7.0, 7.0, 7.0)
     assert (found.bytes_up, found.bytes_down) == (1000, 2000)
-    assert (found.engine, found.secure_sum, found.epsilon, found.spent) == ("nvflare", True, 4.0, 3.9)
+    assert (found.engine, found.secure_sum, found.epsilon, found.spent) == ("nvflare 2.9.0", True, 4.0, 3.9)
+    assert found.accountant == "opacus 1.6.0"
 
 
 def test_wild_events_of_a_rank_say_little_and_break_nothing():
@@ -58,10 +60,12 @@ def test_wild_events_of_a_rank_say_little_and_break_nothing():
         "answered": -1,
         "refused": {"y" * 10**5: 10, "z": "many"},
         "epsilon": "lots",
+        "engine": ["x"],
+        "accountant": "y",
     }
     many = [json.dumps({**wild, "refused": {f"reason-{number}": 1}}).encode() + b"\n" for number in range(1000)]
     found = read_federation([json.dumps(wild).encode() + b"\n" + b"".join(many)], PLAN, rounds=8)
-    assert found.spent is None
+    assert (found.spent, found.accountant, found.engine) == (None, None, "unknown")
     assert len(canonical(found)) < 4096
 
 
@@ -72,7 +76,8 @@ def test_nothing_of_it_names_a_member():
 
 FOUND = FederationResult(
     engine="nvflare 2.9.0", roster=7, answered=(6.0, 7.0), rounds=8, merged=8, lost=1, refused={"not_finite": 2},
-    secure_sum=True, epsilon=4.0, delta=1e-5, spent=3.9, bytes_up=10**6, bytes_down=2 * 10**6,
+    secure_sum=True, epsilon=4.0, delta=1e-5, spent=3.9, accountant="opacus 1.6.0",
+    bytes_up=10**6, bytes_down=2 * 10**6,
 )  # fmt: skip
 
 
@@ -84,6 +89,18 @@ def test_the_gate_compares_what_was_spent_with_what_was_asked(changes, verdict):
     assert (gate.name, gate.verdict) == ("privacy", verdict)
 
 
+def test_what_is_unknown_under_a_secure_sum_is_said_aloud():
+    """The coordinator sees no member's account: what it asked for is no measurement of what was spent."""
+    events = lines(*(event("round", number, 7) for number in range(1, 9)))
+    found = read_federation([events], PLAN, rounds=8)
+    gate = judge_privacy(found)
+    assert (found.spent, found.accountant, gate.verdict) == (None, None, "unknown")
+    assert "spent epsilon UNKNOWN (a secure sum shows no member's account" in gate.reason
+    assert "spent epsilon UNKNOWN" in federation_words(found)
+    internal = _model_predicate(replace(a_record(), federated=found), "m", 1, "c")["buildDefinition"]
+    assert internal["internalParameters"]["federation"]["spent"] == "unknown"
+
+
 def test_without_privacy_there_is_no_gate_on_it():
     assert judge_privacy(None) is None
     assert judge_privacy(replace(FOUND, epsilon=None, delta=None, spent=None)) is None
@@ -92,7 +109,14 @@ def test_without_privacy_there_is_no_gate_on_it():
 def test_reports_card_and_provenance_say_where_the_data_stayed():
     record = replace(a_record(), federated=FOUND, training=Training())
     words = federation_words(FOUND)
-    for part in ("7 members over nvflare 2.9.0", "8 of 8 rounds", "1 lost round", "not finite 2", "epsilon 3.90 of 4"):
+    for part in (
+        "7 members over nvflare 2.9.0",
+        "8 of 8 rounds",
+        "1 lost round",
+        "not finite 2",
+        "epsilon 3.90 of 4",
+        "by opacus 1.6.0",
+    ):
         assert part in words
     assert ("federation", words) in training_rows(record)
     assert on_card(record).startswith("Data stayed with their members: 7 members")

@@ -48,7 +48,7 @@ class OfferedCode:
     since: datetime
     """When its code was first offered."""
     approved_by: str | None
-    """Who approved exactly this offer; None: nobody."""
+    """Who approved exactly this offer; None: it is not approved."""
 
 
 class Codes:
@@ -128,7 +128,7 @@ class Codes:
             replace_file(path, approval.to_json(), durable=True)
 
     def approved_by(self, offer: Offer) -> str | None:
-        """Who approved exactly this offer; None: nobody."""
+        """Who approved exactly this offer; None: it is not approved."""
         path = self._approval(offer)
         return Approval.from_json(path.read_bytes()).by if path.exists() else None
 
@@ -140,7 +140,7 @@ class Codes:
         return data
 
     def unpack(self, offer: Offer, folder: Path) -> int:
-        """Lay the code of an offer out in `folder/code`, its plan beside it, to be read; returns how many files."""
+        """Lay the code of an offer out in `folder/code`, its plan next to it, to be read; returns how many files."""
         count = unpack(self.layer(offer), folder / "code")
         (folder / "plan.json").write_text(to_json(to_plain(offer.terms.plan), indent=2))
         return count

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 import torch
 from torch import nn
 
 from gangline.errors import CapacityError, ConfigError, NotInstalledError
+from gangline.federated.protocol import Spent
 from gangline.spec.federated import FederatedTable
 from gangline.spec.plan import Plan
 from gangline.train.loop.batches import collate
@@ -76,10 +78,10 @@ class RecordPrivacy:
         for _ in range(trainings * self.table.local_steps):
             self.step()
 
-    @property
-    def spent(self) -> float:
-        """Epsilon spent by the steps so far, by the accountant of Opacus."""
-        return float(self._accountant.get_epsilon(delta=self.table.delta)) if len(self._accountant) else 0.0
+    def spent(self) -> Spent:
+        """Privacy spent by the steps so far; a tenth of a second."""
+        epsilon = float(self._accountant.get_epsilon(delta=self.table.delta)) if len(self._accountant) else 0.0
+        return Spent(epsilon=epsilon, accountant=f"opacus {version('opacus')}")
 
 
 class PrivateSteps:

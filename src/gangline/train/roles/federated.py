@@ -133,7 +133,9 @@ class _Coordinator:
         return {
             "round": result.number, "attempt": result.attempt, "answered": len(result.answered),
             "members": self._num_members, "refused": result.refused, "bytes_up": result.bytes_up,
-            "bytes_down": result.bytes_down, "epsilon": result.epsilon,
+            "bytes_down": result.bytes_down, "engine": result.engine,
+            "epsilon": result.spent.epsilon if result.spent is not None else None,
+            "accountant": result.spent.accountant if result.spent is not None else None,
         }  # fmt: skip
 
 
