@@ -9,7 +9,16 @@ from numpy.typing import NDArray
 
 from gangline.spec.federated import RefusedReason
 
-__all__ = ["Contribution", "RefusedReason", "RoundAnswers", "RoundCall", "RoundMembers", "Spent", "Tensors"]
+__all__ = [
+    "Acceptance",
+    "Contribution",
+    "RefusedReason",
+    "RoundAnswers",
+    "RoundCall",
+    "RoundMembers",
+    "Spent",
+    "Tensors",
+]
 
 Tensors = Mapping[str, NDArray[np.float32]]
 """Trained tensors and floating buffers of the model, by name."""
@@ -78,6 +87,15 @@ class RoundAnswers:
     def members(self) -> tuple[str, ...]:
         """Members whose answers count, sorted."""
         return tuple(sorted(name for each in self.contributions for name in each.members))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Acceptance:
+    """Who has accepted the run so far, as a carrier asks its members."""
+
+    accepted: int
+    missing: tuple[str, ...]
+    """Each of the others, and why: `leipzig: approval of offer 7d30e1c2 is pending`."""
 
 
 class RoundMembers(Protocol):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.line.records import record as a_record
 
+from gangline.cli.view.plain import PlainView
 from gangline.launch.protocol import GangEvent
 from gangline.line.results.federation import read_federation
 from gangline.line.stages.gate import judge_privacy
@@ -134,6 +135,46 @@ def test_the_live_sentence_counts_rounds_and_answers():
         data = json.loads(event("round", number, 6))
         progress.see(GangEvent(kind="progress", text="round", data=data))
     assert progress.sentence() == "fedavg-7 round 3/8 loss 0.3333 · 6 of 7 answered · ETA 10 s"
+
+
+def members(accepted, *missing):
+    data = {"event": "members", "rank": 0, "accepted": accepted, "members": 7, "quorum": 5, "missing": list(missing)}
+    return GangEvent(kind="progress", text="members", data=data)
+
+
+LEIPZIG = "leipzig: approval of offer 7d30e1c2 is pending"
+WAITS = "waiting for members: 4 of 7 have accepted, the quorum is 5"
+
+
+def test_a_run_that_waits_for_members_says_who_is_there_who_is_missing_and_the_quorum():
+    progress = StageProgress("train", plan="fedavg-7", steps=40)
+    progress.see(members(4, LEIPZIG, "ulm: not connected", "jena: not connected", "bonn: not connected"))
+    progress.see(GangEvent(kind="progress", text="busy", data={"event": "busy", "rank": 0, "phase": "wait"}))
+    assert progress.sentence() == f"fedavg-7 {WAITS} · {LEIPZIG} · ulm: not connected · jena: not connected"
+    progress.see(members(5, "ulm: not connected"))
+    assert "waiting" not in progress.sentence()
+    progress.see(GangEvent(kind="progress", text="round", data=json.loads(event("round", 1, 6))))
+    progress.see(members(4, LEIPZIG))
+    assert progress.sentence() == f"fedavg-7 round 1/8 loss 1 · 6 of 7 answered · {WAITS} · {LEIPZIG}"
+    progress.see(GangEvent(kind="progress", text="round", data=json.loads(event("round", 2, 5))))
+    assert "waiting" not in progress.sentence()
+
+
+@pytest.mark.parametrize("wild", [{"accepted": "x"}, {"missing": 3}, {"missing": [{}, 7]}, {"quorum": None}])
+def test_a_wild_word_of_members_shows_little_and_breaks_nothing(wild):
+    progress = StageProgress("train")
+    progress.see(GangEvent(kind="progress", text="members", data=members(1, "a").data | wild))
+    assert "\n" not in progress.sentence()
+
+
+def test_build_logs_print_each_change_of_members_at_once():
+    said = []
+    view = PlainView(said.append, clock=lambda: 0.0)
+    view.stage_started("train")
+    for each in (members(3, LEIPZIG, "ulm: not connected"), members(4, LEIPZIG), members(4, LEIPZIG)):
+        view.progress("train", each)
+    assert [each.split(" · ")[-1] for each in said] == ["ulm: not connected", LEIPZIG]
+    assert said[1].startswith("train     waiting for members: 4 of 7")
 
 
 def test_series_count_rounds_answers_refusals_and_bytes():
