@@ -1,5 +1,6 @@
 """A real federation on loopback: kits of `nvflare provision`, a server and clients as processes, mutual TLS."""
 
+import json
 import os
 import random
 import signal
@@ -127,6 +128,11 @@ class Federation:
             with self.kit(name).settings.open("a") as file:
                 file.write(f'approve = "signed"\nsigners = ["{signer.key_id}"]\n')
         close(self.kit(name))
+
+    def ledger_of(self, name):
+        """What each line of a member's ledger is."""
+        lines = (self.kit(name).own / "ledger.jsonl").read_text().splitlines()
+        return ["training" if json.loads(line)["epsilon"] is None else "reserved" for line in lines]
 
     def member(self, name):
         return FederationMember(self.kit(name))
