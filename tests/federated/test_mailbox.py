@@ -1,13 +1,14 @@
 """Rounds between two processes that share a folder."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
 
 from gangline.errors import CapacityError, IntegrityError
 from gangline.federated.mailbox import Mailbox, MailboxMembers
-from gangline.federated.protocol import Contribution, RoundAnswers, RoundCall
+from gangline.federated.protocol import Acceptance, Contribution, RoundAnswers, RoundCall
 from gangline.federated.tensors import most_bytes, pack_tensors, unpack_tensors
 
 WEIGHTS = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.float32(3.5) * np.ones((), np.float32)}
@@ -141,3 +142,22 @@ def test_the_end_is_seen(tmp_path):
     MailboxMembers(tmp_path).close()
     assert box.is_closed
     assert box.next_call() is None
+
+
+def test_who_takes_part_is_told_while_a_call_waits_once_for_each_change(tmp_path):
+    heard, box = [], Mailbox(tmp_path)
+    asking = threading.Thread(
+        target=MailboxMembers(tmp_path, on_acceptance=heard.append, poll_seconds=0.01).ask, args=(call(),), daemon=True
+    )
+    asking.start()
+    found = taken(box)
+    two = [Acceptance(accepted=count, missing=("leipzig: not connected",)) for count in (1, 2)]
+    for each in (two[0], two[0], two[1]):
+        box.tell(each)
+        deadline = time.monotonic() + 10
+        while heard[-1:] != [each]:
+            assert time.monotonic() < deadline, heard
+            time.sleep(0.01)
+    box.answer(found, answers_of(found))
+    asking.join(10)
+    assert heard == two

@@ -21,6 +21,7 @@ from gangline.federated.mailbox import MAILBOX, MailboxMembers
 from gangline.flare.coordinator import MODULE, Coordination, prepare
 from gangline.flare.join import close
 from gangline.flare.kit import CLIENT, open_kit
+from gangline.flare.member.approval import ADMINISTRATOR
 from gangline.flare.member.federation_member import FederationMember
 from gangline.flare.member.settings import write_settings
 from gangline.line.gangs.federation import _process as coordinator_process
@@ -140,6 +141,11 @@ class Federation:
                 file.write(f'approve = "signed"\nsigners = ["{signer.key_id}"]\n')
         close(self.kit(name))
 
+    def ledger_of(self, name):
+        """What each line of a member's ledger is."""
+        lines = (self.kit(name).own / "ledger.jsonl").read_text().splitlines()
+        return ["training" if json.loads(line)["epsilon"] is None else "reserved" for line in lines]
+
     def member(self, name):
         return FederationMember(self.kit(name))
 
@@ -209,7 +215,7 @@ class Federation:
             for name in sorted(left):
                 codes = self.member(name).codes
                 for each in codes.all():
-                    codes.approve(each, by="administrator")
+                    codes.approve(each.offer, by=ADMINISTRATOR)
                     left.discard(name)
             time.sleep(0.2)
 

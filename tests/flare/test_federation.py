@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -221,6 +222,33 @@ def test_a_member_that_is_over_budget_refuses_and_no_quorum_is_exit_60(federatio
     assert all(federation.member(name).ledger.spent() == 0.0 for name in federation.names)
 
 
+@pytest.mark.slow
+@pytest.mark.row("FL5")
+def test_private_members_train_and_pay_for_each_training_before_it(federation):
+    key = new_key()
+    for name in federation.names:
+        federation.join(name, signer=key, epsilon=8.0)
+        federation.start(name)
+    plan = new_plan(layer_task="sums:Sums", epsilon=4.0, delta=1e-3, clip_grad=1.0)
+    members = federation.coordinate(key=key, plan=replace(plan, optimizer=SGD))
+    first = ask(members, 1)
+    assert first.members == federation.names, federation.log("aachen")[-3000:]
+    second = ask(members, 2, weights=merged(WEIGHTS, first))
+    assert second.members == federation.names
+    assert first.engine == "nvflare 2.9.0"
+    assert first.spent.accountant == f"opacus {version('opacus')}"
+    assert 0 < first.spent.epsilon < second.spent.epsilon < 4.0
+    [ledger] = {tuple(map(federation.ledger_of(name).count, ("reserved", "training"))) for name in federation.names}
+    assert ledger == (1, 2)
+    assert {federation.member(name).ledger.spent() for name in federation.names} == {4.0}
+    ledger = federation.kit("celle").own / "ledger.jsonl"
+    ledger.rename(ledger.with_suffix(".kept"))
+    ledger.mkdir()
+    without = ask(members, 2, attempt=2, weights=merged(WEIGHTS, first))
+    assert (without.members, without.refused) == (("aachen", "bremen"), (("celle", "error"),))
+    members.close()
+
+
 HOSTILE = """
 import os, sys
 if os.environ.get("HOSTILE") and any("worker_process" in each for each in sys.orig_argv):
@@ -238,7 +266,7 @@ if os.environ.get("HOSTILE") and any("worker_process" in each for each in sys.or
             return honest(self, task_name, shareable, fl_ctx, abort_signal)
         call = read_call(shareable)
         answer = Contribution(members=("x",), weight=1.0, change=dict(call.weights), loss=0.5, metrics={})
-        found = answer_payload(call, answer, epsilon=None)
+        found = answer_payload(call, answer, spent=None)
         if call.number == 1:
             found["change"] = b"0" * 400_000_000
         elif call.number == 2:

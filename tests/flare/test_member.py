@@ -4,14 +4,15 @@ import pytest
 from tests.flare.offers import LAYER, ROSTER, new_key, new_member, new_offer
 
 from gangline.errors import ConfigError, GateError, IntegrityError, UsageError
-from gangline.flare.member.approval import MOST_PENDING
+from gangline.flare.member.approval import ADMINISTRATOR, MOST_PENDING
 from gangline.flare.offer import Offer
+from gangline.spec.plan import Plan
 from gangline.storage.objects.code_layer import LayerFile, pack
 
 
 def approve_all(member):
-    for code in member.codes.all():
-        member.codes.approve(code, by="administrator")
+    for each in member.codes.all():
+        member.codes.approve(each.offer, by=ADMINISTRATOR)
 
 
 @pytest.mark.row("FL4")
@@ -23,25 +24,78 @@ def test_a_code_waits_until_it_is_approved(tmp_path):
     with pytest.raises(IntegrityError, match="is not approved here"):
         member.begin_training(offer)
     assert member.answer(*offered[:2], None).state == "pending"
-    code = member.codes.named(offer.code[:8])
-    assert code.is_pending
-    assert member.codes.unpack(code, tmp_path / "read") == 2
-    assert (tmp_path / "read/notes/read.md").read_text() == "# What it does\n"
-    member.codes.approve(code, by="administrator")
+    assert [each.offer for each in member.pending()] == [offer]
+    assert member.codes.unpack(offer, tmp_path / "read") == 2
+    assert (tmp_path / "read/code/notes/read.md").read_text() == "# What it does\n"
+    assert Plan.from_json((tmp_path / "read/plan.json").read_bytes()) == offer.terms.plan
+    member.codes.approve(member.codes.seen(offer.terms_digest).offer, by=ADMINISTRATOR)
     assert member.answer(*offered).state == "accepted"
+    assert member.pending() == []
     member.begin_training(offer)
     assert member.code(offer) == LAYER
 
 
-def test_the_same_code_among_other_members_waits_again(tmp_path):
+CHANGES = {
+    "a member": {"roster": (*ROSTER, "dresden")},
+    "no secure sum": {"secure_sum": False},
+    "no privacy": {"epsilon": None, "clip_grad": None},
+    "more of it": {"epsilon": 8.0},
+    "more steps": {"steps": 400},
+    "another class": {"layer_task": "model:Other"},
+}
+APPROVED = {"secure_sum": True, "clip_norm": 1.0, "epsilon": 4.0, "clip_grad": 1.0}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+def test_the_same_code_on_other_terms_waits_again(tmp_path, change):
+    _, member = new_member(tmp_path, epsilon=8.0)
+    key = new_key()
+    member.answer(*new_offer(key, **APPROVED))
+    approve_all(member)
+    other = new_offer(key, **APPROVED | change)
+    assert member.answer(*other).state == "pending"
+    with pytest.raises(IntegrityError, match="is not approved here"):
+        member.begin_training(Offer.from_json(other[0]))
+
+
+def test_another_key_waits_again_and_another_run_of_the_same_terms_does_not(tmp_path):
     _, member = new_member(tmp_path)
     key = new_key()
     member.answer(*new_offer(key))
     approve_all(member)
-    other = new_offer(key, roster=(*ROSTER, "dresden"))
-    assert member.answer(*other).state == "pending"
-    with pytest.raises(IntegrityError, match="is not approved here"):
-        member.begin_training(Offer.from_json(other[0]))
+    assert member.answer(*new_offer(new_key())).state == "pending"
+    assert member.answer(*new_offer(key, run="r-2")).state == "accepted"
+
+
+def test_two_terms_of_one_code_are_both_approved(tmp_path):
+    """Two runs that are compared do not take each other's approval."""
+    _, member = new_member(tmp_path)
+    key = new_key()
+    two = [new_offer(key, local_steps=steps) for steps in (1, 2)]
+    for offered in two:
+        assert member.answer(*offered).state == "pending"
+        approve_all(member)
+    assert [member.answer(*offered).state for offered in two] == ["accepted", "accepted"]
+
+
+def test_an_offer_that_was_changed_since_it_was_shown_is_not_approved(tmp_path):
+    _, member = new_member(tmp_path)
+    key = new_key()
+    member.answer(*new_offer(key))
+    shown = next(member.codes.all()).offer.terms_digest
+    member.answer(*new_offer(key, roster=(*ROSTER, "dresden")))
+    with pytest.raises(IntegrityError, match="found it changed or gone"):
+        member.codes.seen(shown)
+
+
+@pytest.mark.parametrize("part", [8, 63])
+def test_a_part_of_a_digest_approves_nothing(tmp_path, part):
+    """A coordinator can make another offer that begins with the same digits."""
+    _, member = new_member(tmp_path)
+    member.answer(*new_offer(new_key()))
+    shown = next(member.codes.all()).offer.terms_digest
+    with pytest.raises(UsageError, match="wanted the whole digest"):
+        member.codes.seen(shown[:part])
 
 
 def test_a_layer_that_was_changed_on_the_disk_does_not_run(tmp_path):
@@ -108,6 +162,24 @@ def test_the_whole_key_of_a_signer_counts_and_not_its_id(tmp_path):
     assert member.answer(*new_offer(other, layer=layer)).state == "pending"
 
 
+def test_what_a_signer_approved_waits_once_it_is_a_signer_no_more(tmp_path):
+    key = new_key()
+    kit, member = new_member(tmp_path, more=f'approve = "signed"\nsigners = ["{key.key_id}"]\n')
+    (kit.own / "keys").mkdir()
+    (kit.own / "keys" / f"{key.key_id}.pub").write_bytes(key.public.pem)
+    offered = new_offer(key)
+    assert member.answer(*offered).state == "accepted"
+    assert next(member.codes.all()).approved_by == key.key_id
+    settings = kit.settings.read_text()
+    kit.settings.write_text(settings.replace('approve = "signed"', 'approve = "each"'))
+    with pytest.raises(IntegrityError, match="is not approved here"):
+        member.begin_training(Offer.from_json(offered[0]))
+    assert member.answer(*offered).state == "pending"
+    assert len(member.pending()) == 1
+    approve_all(member)
+    assert member.answer(*offered).state == "accepted"
+
+
 @pytest.mark.row("FL5")
 def test_over_budget_is_refused_before_any_step(tmp_path):
     _, member = new_member(tmp_path, epsilon=8.0)
@@ -136,9 +208,9 @@ def test_another_plan_of_the_same_run_pays_for_itself(tmp_path):
     _, member = new_member(tmp_path, epsilon=8.0)
     key = new_key()
     first, second = (new_offer(key, epsilon=3.0, clip_grad=1.0, local_steps=n) for n in (1, 2))
-    member.answer(*first)
-    approve_all(member)
     for offered in (first, second):
+        member.answer(*offered)
+        approve_all(member)
         member.begin_training(Offer.from_json(offered[0]))
     assert member.ledger.spent() == 6.0
 
@@ -165,5 +237,5 @@ def test_a_name_that_no_code_or_several_have_is_refused(tmp_path):
     _, member = new_member(tmp_path)
     member.answer(*new_offer(new_key()))
     for prefix in ("zz", ""):
-        with pytest.raises(UsageError, match="wanted one code, found 0"):
+        with pytest.raises(UsageError, match="wanted one offer, found 0"):
             member.codes.named(prefix)

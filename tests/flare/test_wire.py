@@ -7,19 +7,21 @@ import numpy as np
 import pytest
 
 from gangline.errors import IntegrityError
-from gangline.federated.protocol import Contribution, RoundCall
+from gangline.federated.protocol import Contribution, RoundCall, Spent
 from gangline.federated.tensors import pack_tensors
+from gangline.flare.open_round import PlainRound
 from gangline.flare.wire import answer_payload, call_payload, read_answer, read_call, refused_payload
 
 ROSTER = ("aachen", "bremen")
 WEIGHTS = {"w": np.ones((2, 3), np.float32), "b": np.zeros(3, np.float32)}
+SPENT = Spent(epsilon=1.5, accountant="opacus 1.6.0")
 CALL = RoundCall(number=4, attempt=2, trains=True, weights=WEIGHTS, seconds=9.0)
 
 
 def payload(*, call=CALL, change=None, **changed):
     given = {"members": ("aachen",), "weight": 5.0, "loss": 0.25, "metrics": {"auc": (3.0, 4.0)}} | changed
     answer = Contribution(change=WEIGHTS if change is None else change, **given)
-    return answer_payload(call, answer, epsilon=1.5)
+    return answer_payload(call, answer, spent=SPENT)
 
 
 def reason_of(given, member="aachen"):
@@ -37,7 +39,7 @@ def test_a_call_and_an_answer_arrive_as_they_were_sent():
     found = read_answer(payload(), CALL, "aachen", ROSTER)
     [answer] = found.contributions
     assert (answer.members, answer.weight, answer.loss, answer.metrics) == (("aachen",), 5.0, 0.25, {"auc": (3.0, 4.0)})
-    assert found.epsilon == 1.5
+    assert found.spent == SPENT
 
 
 def test_the_name_of_an_answer_is_that_of_the_certificate():
@@ -93,6 +95,23 @@ def test_anything_but_an_answer_is_refused(answer):
     assert reason_of(payload() | {"answer": answer}) == "shape"
 
 
+def test_the_largest_epsilon_counts_and_every_accountant_is_named():
+    round_ = PlainRound(CALL, ROSTER)
+    for name, spent in zip(ROSTER, (SPENT, Spent(epsilon=0.5, accountant="opacus 1.5.4")), strict=True):
+        answer = Contribution(members=(name,), weight=5.0, change=WEIGHTS, loss=0.25)
+        round_.received(name, answer_payload(CALL, answer, spent=spent))
+    assert round_.answers().spent == Spent(epsilon=1.5, accountant="opacus 1.5.4, opacus 1.6.0")
+
+
+@pytest.mark.parametrize(
+    "spent", [{"epsilon": 1.5, "accountant": "x" * 10**5}, {"epsilon": float("nan"), "accountant": "x"}, 1.5]
+)
+def test_a_wild_account_is_refused(spent):
+    given = payload()
+    answer = json.loads(given["answer"]) | {"spent": spent}
+    assert reason_of(given | {"answer": json.dumps(answer).encode()}) == "shape"
+
+
 def test_a_member_says_in_one_word_why_it_does_not_answer():
     assert reason_of(refused_payload("budget")) == "budget"
     assert reason_of({"refused": "because of /srv/cohort"}) == "error"
@@ -101,7 +120,7 @@ def test_a_member_says_in_one_word_why_it_does_not_answer():
 def test_a_judgement_has_no_change():
     judged = RoundCall(number=5, attempt=1, trains=False, weights=WEIGHTS, seconds=9.0)
     answer = Contribution(members=("aachen",), weight=5.0, change=None, loss=None, metrics={})
-    given = answer_payload(judged, answer, epsilon=None)
+    given = answer_payload(judged, answer, spent=None)
     assert read_answer(given, judged, "aachen", ROSTER).contributions
     assert read_answer(payload(call=judged), judged, "aachen", ROSTER).refused == (("aachen", "old_round"),)
 

@@ -5,7 +5,7 @@ twice: the rank of a coordinator, which is in a sandbox, asks the carrier's proc
 at a member, outside, asks the member's rank in its sandbox. Neither side trusts files of the other: folders and files
 that are links are refused, sizes are bounded, and tensors are read as arrays alone.
 
-    calls/00012-001-5f0c….json .safetensors      answers/00012-001-5f0c….json .0.safetensors
+    calls/00012-001-5f0c….json .safetensors      answers/00012-001-5f0c….json .0.safetensors, members.json
 """
 
 import os
@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from gangline.errors import GanglineError, IntegrityError, error_for
-from gangline.federated.protocol import Contribution, RefusedReason, RoundAnswers, RoundCall
+from gangline.federated.protocol import Acceptance, Contribution, RefusedReason, RoundAnswers, RoundCall, Spent
 from gangline.federated.tensors import most_bytes, pack_tensors, unpack_tensors
 from gangline.spec.codec import canonical, from_json
 
 MAILBOX = "federation"
 """Name of the folder in that of a gang, in which its rank asks a carrier."""
-_CALLS, _ANSWERS, _CLOSED = "calls", "answers", "closed.json"
+_CALLS, _ANSWERS, _CLOSED, _MEMBERS = "calls", "answers", "closed.json", "members.json"
 _MOST_JSON_BYTES = 4 << 20
 _MOST_CALL_BYTES = 64 << 30
 _POLL_SECONDS = 0.1
@@ -59,7 +59,8 @@ class AnswerFile:
     refused: tuple[tuple[str, RefusedReason], ...] = ()
     bytes_up: int = 0
     bytes_down: int = 0
-    epsilon: float | None = None
+    engine: str = ""
+    spent: Spent | None = None
     exit_code: int | None = None
     """Exit code of the error; None: there is none."""
     message: str = ""
@@ -69,17 +70,20 @@ class MailboxMembers:
     """Members behind a mailbox: implements `RoundMembers`."""
 
     def __init__(
-        self, folder: Path, *, on_wait: Callable[[], None] = lambda: None, poll_seconds: float = _POLL_SECONDS
-    ) -> None:
+        self, folder: Path, *, on_wait: Callable[[], None] = lambda: None,
+        on_acceptance: Callable[[Acceptance], None] = lambda _: None, poll_seconds: float = _POLL_SECONDS,
+    ) -> None:  # fmt: skip
         """Ask through `folder`, which exists.
 
         Args:
             folder: Shared with the process that answers.
             on_wait: Called between looks for an answer; what it raises ends the wait.
+            on_acceptance: Called with what the other side tells of its members, each time that it changes.
             poll_seconds: Time between two looks.
         """
         self._folder = folder
-        self._on_wait = on_wait
+        self._on_wait, self._on_acceptance = on_wait, on_acceptance
+        self._told: Acceptance | None = None
         self._poll_seconds = poll_seconds
 
     def ask(self, call: RoundCall) -> RoundAnswers:
@@ -100,8 +104,19 @@ class MailboxMembers:
             _write(calls, f"{name}.json", canonical(plain))
         while (answers := self._find(name, call)) is None:
             self._on_wait()
+            self._hear()
             time.sleep(self._poll_seconds)
         return answers
+
+    def _hear(self) -> None:
+        """Pass on what is told of members."""
+        if not (self._folder / _ANSWERS / _MEMBERS).exists():
+            return
+        with _opened(self._folder, _ANSWERS) as answers:
+            told = from_json(Acceptance, _read(answers, _MEMBERS, _MOST_JSON_BYTES))
+        if told != self._told:
+            self._told = told
+            self._on_acceptance(told)
 
     def _find(self, name: str, call: RoundCall) -> RoundAnswers | None:
         if not (self._folder / _ANSWERS / f"{name}.json").exists():
@@ -126,7 +141,8 @@ class MailboxMembers:
             refused=found.refused,
             bytes_up=found.bytes_up,
             bytes_down=found.bytes_down,
-            epsilon=found.epsilon,
+            engine=found.engine,
+            spent=found.spent,
         )
 
     def close(self) -> None:
@@ -141,6 +157,7 @@ class Mailbox:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._names: dict[tuple[int, int], str] = {}
+        self._told: Acceptance | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -191,9 +208,17 @@ class Mailbox:
             refused=answers.refused,
             bytes_up=answers.bytes_up,
             bytes_down=answers.bytes_down,
-            epsilon=answers.epsilon,
+            engine=answers.engine,
+            spent=answers.spent,
         )
         self._write(call, found, [each.change for each in answers.contributions])
+
+    def tell(self, found: Acceptance) -> None:
+        """Tell the side that asks who takes part, while its call waits for an answer."""
+        if found != self._told:
+            self._told = found
+            with _opened(self._folder, _ANSWERS, make=True) as answers:
+                _write(answers, _MEMBERS, canonical(found))
 
     def fail(self, call: RoundCall, error: GanglineError) -> None:
         """Answer a call with an error, which is raised where it was asked."""

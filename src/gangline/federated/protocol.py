@@ -1,6 +1,6 @@
 """What a round asks of the members of a federation, and what they answer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -9,7 +9,16 @@ from numpy.typing import NDArray
 
 from gangline.spec.federated import RefusedReason
 
-__all__ = ["Contribution", "RefusedReason", "RoundAnswers", "RoundCall", "RoundMembers", "Tensors"]
+__all__ = [
+    "Acceptance",
+    "Contribution",
+    "RefusedReason",
+    "RoundAnswers",
+    "RoundCall",
+    "RoundMembers",
+    "Spent",
+    "Tensors",
+]
 
 Tensors = Mapping[str, NDArray[np.float32]]
 """Trained tensors and floating buffers of the model, by name."""
@@ -45,6 +54,22 @@ class Contribution:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Spent:
+    """Privacy that the trainings of a member, or of the one that spent most, have spent so far."""
+
+    epsilon: float
+    accountant: str
+    """Software that says so, with its version: `opacus 1.6.0`; of several members each one that they have."""
+
+    @staticmethod
+    def most(of: "Iterable[Spent]") -> "Spent | None":
+        """The largest, by all that account for one; None: none says anything."""
+        found = list(of)
+        accountants = sorted({each.accountant for each in found})
+        return Spent(epsilon=max(each.epsilon for each in found), accountant=", ".join(accountants)) if found else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RoundAnswers:
     """What came back from one attempt before it closed."""
 
@@ -53,13 +78,24 @@ class RoundAnswers:
     """Member and reason of every answer that does not count."""
     bytes_up: int = 0
     bytes_down: int = 0
-    epsilon: float | None = None
-    """Most privacy that a member has spent so far, where members say so."""
+    engine: str = ""
+    """Carrier that asked, with its version: `nvflare 2.9.0`; empty: members are simulated."""
+    spent: Spent | None = None
+    """Most that a member has spent so far; None: members do not say, as under a carried secure sum."""
 
     @property
     def members(self) -> tuple[str, ...]:
         """Members whose answers count, sorted."""
         return tuple(sorted(name for each in self.contributions for name in each.members))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Acceptance:
+    """Who has accepted the run so far, as a carrier asks its members."""
+
+    accepted: int
+    missing: tuple[str, ...]
+    """Each of the others, and why: `leipzig: approval of offer 7d30e1c2 is pending`."""
 
 
 class RoundMembers(Protocol):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gangline.errors import CapacityError, GanglineError, GateError, TrainingError
 from gangline.federated.merge import means_of, merge, refusal
-from gangline.federated.protocol import Contribution, RoundAnswers, RoundCall, RoundMembers, Tensors
+from gangline.federated.protocol import Contribution, RoundAnswers, RoundCall, RoundMembers, Spent, Tensors
 from gangline.spec.federated import FederationPlan, RefusedReason
 
 MOST_LOST = 5
@@ -29,8 +29,8 @@ class RoundResult:
     refused: dict[RefusedReason, int] = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0
-    epsilon: float | None = None
-    """Most privacy that a member has spent so far, where members say so."""
+    engine: str = ""
+    spent: Spent | None = None
     is_lost: bool = False
     """Fewer members answered than the quorum."""
 
@@ -97,7 +97,7 @@ class Rounds:
             number=call.number, attempt=call.attempt, answered=answered,
             change=merge(self._plan.table, kept) if call.trains and not is_lost else None,
             loss=loss, metrics=metrics, refused=dict(refused), bytes_up=answers.bytes_up,
-            bytes_down=answers.bytes_down, epsilon=answers.epsilon, is_lost=is_lost,
+            bytes_down=answers.bytes_down, engine=answers.engine, spent=answers.spent, is_lost=is_lost,
         )  # fmt: skip
 
     def _accepted(self, call: RoundCall, answers: RoundAnswers) -> tuple[list[Contribution], Counter[RefusedReason]]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +106,13 @@ class RoundsController(Controller):  # type: ignore[misc]  # nvflare has no type
                 continue
             ask = partial(self._ask, abort_signal, fl_ctx)
             payload = signed_offer(self._offer) | call_payload(call)
-            answers = self._summed(call, payload, ask) if self._terms.secure_sum else self._plain(call, payload, ask)
+            answers = (
+                self._summed(call, payload, ask) if self._terms.table.secure_sum else self._plain(call, payload, ask)
+            )
             if abort_signal.triggered:
                 return  # the call stays open: it is lost, and its coordinator says so
             down = answers.bytes_down + len(self._members) * len(payload["weights"])
-            self._box.answer(call, replace(answers, bytes_down=down))
+            self._box.answer(call, replace(answers, bytes_down=down, engine=f"nvflare {version('nvflare')}"))
 
     def _plain(self, call: RoundCall, payload: dict[str, Any], ask: Callable[..., None]) -> RoundAnswers:
         """One message of a round: members train and answer."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from gangline.errors import SIGTERM_CODE, CapacityError, GanglineError, GateError
 from gangline.federated.mailbox import Mailbox
-from gangline.federated.protocol import RoundAnswers
+from gangline.federated.protocol import Acceptance, RoundAnswers
 from gangline.federated.tensors import most_bytes
 from gangline.flare.kit import ADMIN, SERVER, Kit, open_kit
 from gangline.flare.member.federation_member import OfferAnswer
@@ -140,6 +140,7 @@ class RunCoordinator:
                 self._offer(each)
             self._train()
             write_states(self.kit, [each.known for each in self._sorted()])
+            self.box.tell(Acceptance(accepted=len(self._accepted()), missing=self._missing()))
             time.sleep(_POLL_SECONDS)
         if self.job is not None:
             self._end_job(self.job)
@@ -197,6 +198,11 @@ class RunCoordinator:
         """Members that take part."""
         return tuple(each.name for each in self._sorted() if each.accepted and each.is_connected)
 
+    def _missing(self) -> tuple[str, ...]:
+        """The others, each with the reason."""
+        states, accepted = [each.known for each in self._sorted()], self._accepted()
+        return tuple(f"{each.name}: {each.message or each.state}" for each in states if each.name not in accepted)
+
     def _is_worth_waiting(self) -> bool:
         """Whether another member may say yes within seconds, so that one job serves it, too."""
         undecided = any(each.is_connected and each.known.state in ("connected", "pending") for each in self._sorted())
@@ -224,8 +230,8 @@ class RunCoordinator:
         call = self.box.next_call()
         if call is None:
             return
-        said = "; ".join(f"{each.name}: {each.message or each.state}" for each in states if each.state != "accepted")
-        text = f"wanted {self.found.quorum} members, {len(self._accepted())} of {len(states)} have accepted: {said}"
+        said, count = "; ".join(self._missing()), len(self._accepted())
+        text = f"wanted {self.found.quorum} members, {count} of {len(states)} have accepted: {said}"
         is_budget = hopeless and any(each.reason == "budget" for each in refused)
         self.box.fail(call, GateError(text) if is_budget else CapacityError(text))
 

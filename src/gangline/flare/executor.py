@@ -78,12 +78,12 @@ class MemberExecutor(Executor):  # type: ignore[misc]  # nvflare has no types
                 self._gang.close()
             settings = member.settings()
             data = Path(settings.data)
-            self._sums = MemberSums(kit, offer, least=settings.least_sum) if offer.terms.secure_sum else None
+            self._sums = MemberSums(kit, offer, least=settings.least_sum) if offer.terms.table.secure_sum else None
             self._offer, self._gang = offer, LocalGang(offer.terms.plan, code, data, name=kit.name)
         found = self._gang.ask(call, trainings=max(0, before), is_stopped=lambda: stop.triggered)
         answer = found.contributions[0]
         if self._sums is None:
-            return answer_payload(call, answer, epsilon=found.epsilon)
+            return answer_payload(call, answer, spent=found.spent)
         return key_payload(self._sums.begin(call, answer), answer.metrics)
 
     def _answer_sum(self, payload: Shareable) -> dict[str, Any]:

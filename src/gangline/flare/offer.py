@@ -1,12 +1,16 @@
 """What a coordinator offers to a member: a plan, the code that it trains, and whose key signed both."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from gangline.errors import IntegrityError
 from gangline.signing.keys import PublicKey, SigningKey
 from gangline.spec.codec import Document, digest
+from gangline.spec.federated import FederatedTable
 from gangline.spec.plan import Plan
+
+DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +35,13 @@ class Offer(Document):
         return digest(self)
 
     @property
+    def terms_digest(self) -> str:
+        """SHA-256 of all that an administrator approves: code, key, roster and every setting; a run's name is none."""
+        plan = Plan.from_json(self.plan)
+        unnamed = replace(plan, run="", run_prefix=plan.run_prefix.rpartition("/")[0])
+        return digest(replace(self, plan=unnamed.to_json().decode()))
+
+    @property
     def terms(self) -> "OfferTerms":
         """What the plan asks for.
 
@@ -40,12 +51,8 @@ class Offer(Document):
         plan = Plan.from_json(self.plan)
         if plan.federation is None or plan.federation.simulated or plan.program.task is None:
             raise IntegrityError(f"{plan.run}: wanted the plan of a task over members of a federation, found another")
-        table, (*_, commit, _) = plan.federation.table, ("", "", *plan.run_prefix.split("/"))
-        spare = -(-plan.rounds // 10) if table.spare_rounds is None else table.spare_rounds
-        return OfferTerms(
-            plan=plan, commit=commit, roster=plan.federation.roster, epsilon=table.epsilon,
-            delta=table.delta, trainings=plan.rounds + spare, secure_sum=table.secure_sum,
-        )  # fmt: skip
+        *_, commit, _ = ("", "", *plan.run_prefix.split("/"))
+        return OfferTerms(plan=plan, commit=commit, roster=plan.federation.roster, table=plan.federation.table)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,13 +62,7 @@ class OfferTerms:
     plan: Plan
     commit: str
     roster: tuple[str, ...]
-    epsilon: float | None
-    """Privacy budget of the run; None: it asks for no privacy."""
-    delta: float
-    trainings: int
-    """Rounds, and those that may be lost."""
-    secure_sum: bool
-    """The coordinator is to see sums alone."""
+    table: FederatedTable
 
 
 def make_offer(plan: Plan, layer: bytes, key: SigningKey) -> tuple[Offer, str]:
@@ -74,4 +75,6 @@ def read_offer(data: bytes, signature: str) -> Offer:
     """An offer that is what its signature says. Raises IntegrityError for any other."""
     offer = Offer.from_json(data)
     PublicKey.from_pem(offer.key.encode(), "the offer").verify(signature, data)
+    if not DIGEST.fullmatch(offer.code):
+        raise IntegrityError(f"wanted the digest of a code layer, found {offer.code[:80]!r}")
     return offer

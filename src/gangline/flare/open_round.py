@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gangline.errors import IntegrityError
-from gangline.federated.protocol import RefusedReason, RoundAnswers, RoundCall
+from gangline.federated.protocol import RefusedReason, RoundAnswers, RoundCall, Spent
 from gangline.federated.secure_sum import add
 from gangline.federated.sum_vector import from_bytes
 from gangline.flare.wire import read_answer, read_key, read_masked, sum_payload
@@ -38,10 +38,8 @@ class PlainRound:
     def answers(self) -> RoundAnswers:
         """Everything that came before it closed."""
         kept = tuple(answer for each in self._kept.values() for answer in each.contributions)
-        spent = [each.epsilon for each in self._kept.values() if each.epsilon is not None]
-        return RoundAnswers(
-            contributions=kept, refused=tuple(self.refused), bytes_up=self._up, epsilon=max(spent, default=None)
-        )
+        spent = Spent.most(each.spent for each in self._kept.values() if each.spent is not None)
+        return RoundAnswers(contributions=kept, refused=tuple(self.refused), bytes_up=self._up, spent=spent)
 
 
 class SummedRound:

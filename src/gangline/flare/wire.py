@@ -9,13 +9,14 @@ from typing import Any, get_args
 
 from gangline.errors import IntegrityError
 from gangline.federated.merge import refusal
-from gangline.federated.protocol import Contribution, RefusedReason, RoundAnswers, RoundCall, Tensors
+from gangline.federated.protocol import Contribution, RefusedReason, RoundAnswers, RoundCall, Spent, Tensors
 from gangline.federated.tensors import most_bytes, pack_tensors, unpack_tensors
 from gangline.spec.codec import canonical, from_json
 
 OFFER, TRAIN, SUM = "offer", "train", "sum"
 """Names of tasks."""
 MOST_ANSWER_JSON_BYTES = 1 << 20
+MOST_NAME_LETTERS = 40
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +34,7 @@ class _AnswerHead:
     weight: float
     loss: float | None
     metrics: dict[str, tuple[float, float]]
-    epsilon: float | None
+    spent: Spent | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +64,7 @@ def read_call(payload: Mapping[str, Any]) -> RoundCall:
     )  # fmt: skip
 
 
-def answer_payload(call: RoundCall, answer: Contribution, *, epsilon: float | None) -> dict[str, bytes]:
+def answer_payload(call: RoundCall, answer: Contribution, *, spent: Spent | None) -> dict[str, bytes]:
     """A member's answer as it is sent, with what its trainings have spent so far."""
     head = _AnswerHead(
         number=call.number,
@@ -71,7 +72,7 @@ def answer_payload(call: RoundCall, answer: Contribution, *, epsilon: float | No
         weight=answer.weight,
         loss=answer.loss,
         metrics=dict(answer.metrics),
-        epsilon=epsilon,
+        spent=spent,
     )
     change = b"" if answer.change is None else pack_tensors(answer.change)
     return {"answer": canonical(head), "change": change}
@@ -130,8 +131,7 @@ def read_answer(payload: Mapping[str, Any], call: RoundCall, member: str, roster
     found = _read_contribution(payload, call, member, roster)
     if not isinstance(found, Contribution):
         return RoundAnswers(contributions=(), refused=((member, found),))
-    epsilon = from_json(_AnswerHead, bytes_of(payload, "answer")).epsilon
-    return RoundAnswers(contributions=(found,), epsilon=epsilon)
+    return RoundAnswers(contributions=(found,), spent=from_json(_AnswerHead, bytes_of(payload, "answer")).spent)
 
 
 def _read_contribution(
@@ -142,6 +142,8 @@ def _read_contribution(
     try:
         head = from_json(_AnswerHead, bytes_of(payload, "answer")[:MOST_ANSWER_JSON_BYTES])
         data = bytes_of(payload, "change")
+        if head.spent is not None and len(head.spent.accountant) > MOST_NAME_LETTERS:
+            return "shape"
         if (head.number, head.attempt) != (call.number, call.attempt) or bool(data) != call.trains:
             return "old_round"
         if len(data) > most_bytes(call.weights):

@@ -14,6 +14,8 @@ RECENT = 20
 FEWEST = 2
 """Timed steps that are needed before a time is shown."""
 SHOWN_RANKS = 8
+SHOWN_MEMBERS = 3
+"""Members that are named while a federation waits for them."""
 ACTIVITY_WORDS = {
     "data": "fetching data", "build": "building the model", "resume": "looking for a checkpoint",
     "checkpoint": "saving", "evaluate": "evaluating", "profile": "writing a profile",
@@ -60,8 +62,9 @@ class StageProgress:
     """Rank 0 has made steps since its gang started, or started again."""
     is_over: bool = False
     """Rank 0 is done."""
-    situation: tuple[str, bool, bool] = ("", False, False)
-    """State of the gang, whether it waits, whether its backend is unreachable: views print a change at once."""
+    situation: tuple[str, bool, bool, str] = ("", False, False, "")
+    """State of the gang, whether it waits, whether its backend is unreachable, and for which members a federation
+    waits: views print a change at once."""
     stale_seconds: float = 0.0
     losses: list[float] = field(default_factory=list)
     speeds: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -71,6 +74,8 @@ class StageProgress:
     """Last merged round of a federation, `round 84/200`, or merged blocks of workers; empty: there are none."""
     answered: str = ""
     """How many members answered in it, or how old the pushes of workers are, and which one is silent."""
+    members: str = ""
+    """Who is missing while fewer members than the quorum have accepted; empty: a federation does not wait for any."""
 
     def see(self, event: GangEvent) -> None:
         """Fold one event in."""
@@ -90,12 +95,12 @@ class StageProgress:
         self.state = "" if trains else _state_words(status)
         self.doing = "" if status.state in ("stopping", "waiting") else self.doing
         self.stale_seconds = status.stale_seconds
-        self.situation = (status.state, self.situation[1], self.stale_seconds > 0)
+        self.situation = (status.state, self.situation[1], self.stale_seconds > 0, self.members)
         self._see_waiting(status.waiting)
 
     def _see_waiting(self, text: str) -> None:
         self.waiting = clean(text)
-        self.situation = (self.situation[0], bool(text), self.situation[2])
+        self.situation = (self.situation[0], bool(text), *self.situation[2:])
 
     def _see_rank(self, data: dict[str, Any]) -> None:
         name = data.get("event")
@@ -105,6 +110,8 @@ class StageProgress:
             self._see_round(data)
         elif name == "merged":
             self._see_merge(data)
+        elif name == "members" and data.get("rank", 0) == 0:
+            self._see_members(data)
         elif data.get("rank", 0) == 0:
             self._see_first(name, data)
 
@@ -142,10 +149,19 @@ class StageProgress:
                 seconds, tokens = _number(data.get("seconds"), 0.0), _number(data.get("tokens"), 0.0)
                 self.speeds.append((seconds / steps, tokens / steps))
 
+    def _see_members(self, data: dict[str, Any]) -> None:
+        accepted, quorum, missing = data.get("accepted"), data.get("quorum"), data.get("missing")
+        self.members = ""
+        if isinstance(accepted, int) and isinstance(quorum, int) and accepted < quorum:
+            count = f"{accepted} of {clean(data.get('members'), 20)} have accepted, the quorum is {quorum}"
+            names = [clean(each, 100) for each in missing if isinstance(each, str)] if isinstance(missing, list) else []
+            self.members = " · ".join([f"waiting for members: {count}", *names[:SHOWN_MEMBERS]])
+        self.situation = (*self.situation[:3], self.members)
+
     def _see_round(self, data: dict[str, Any]) -> None:
         """A round of a federation is many local steps: what remains is counted in rounds."""
         before, self.step, self.doing, self.is_over = self.step, int(data["step"]), "", False
-        self.waiting = self.state = ""
+        self.waiting = self.state = self.members = ""
         self.losses.append(_number(data.get("loss"), float("nan")))
         self.round = f"round {clean(data.get('round'), 20)}/{clean(data.get('rounds'), 20)}"
         self.answered = f"{clean(data.get('answered'), 20)} of {clean(data.get('members'), 20)} answered"
@@ -222,7 +238,7 @@ class StageProgress:
             is_over = self.is_over or (self.losses and self.steps and self.step >= self.steps)
             state = "its ranks leave" if is_over else self.state
             return f"{state}, {self.doing}" if self.doing else state
-        return self.doing or self.state
+        return self.members or self.doing or self.state
 
     def slowest_first(self) -> list[tuple[int, dict[str, float]]]:
         """Ranks to show, at most eight: those that wait least hold the others up."""

@@ -59,8 +59,16 @@ def privacy_words(found: FederationResult) -> str:
     """What a record of a member spent of what was asked for."""
     if found.epsilon is None:
         return "no privacy asked"
-    spent = "an unknown part" if found.spent is None else f"{found.spent:.2f}"
-    return f"epsilon {spent} of {found.epsilon:g} for each member's records, delta {found.delta:g}"
+    asked = f"for each member's records, delta {found.delta:g}"
+    if found.spent is None:
+        why = (
+            "a secure sum shows no member's account, each reserves all of it before it trains"
+            if found.secure_sum
+            else "no member says"
+        )
+        return f"spent epsilon UNKNOWN ({why}), {found.epsilon:g} asked {asked}"
+    by = f" by {clean(found.accountant, 60)}" if found.accountant else ""
+    return f"epsilon {found.spent:.2f} of {found.epsilon:g} {asked}{by}"
 
 
 def _speed(record: Record, training: Training) -> str:

@@ -117,6 +117,8 @@ def _federation(found: FederationResult) -> dict[str, str]:
     return {
         "engine": found.engine, "members": str(found.roster), "rounds": str(found.merged),
         "secureSum": str(found.secure_sum).lower(), "epsilon": "none" if found.epsilon is None else str(found.epsilon),
+        "spent": "none" if found.epsilon is None else "unknown" if found.spent is None else str(found.spent),
+        "accountant": found.accountant or "none",
         "data": "simulated here" if found.engine == "simulated" else f"stayed with {found.roster} members",
     }  # fmt: skip
 

@@ -67,7 +67,7 @@ class FederationResult:
     """What a federation did, as the record keeps it; never what one member sent, nor its loss."""
 
     engine: str = "simulated"
-    """Carrier with its version, `nvflare 2.9.0`; or `simulated`."""
+    """Carrier with its version, `nvflare 2.9.0`, each one that carried rounds; or `simulated`."""
     roster: int
     """Members that might take part."""
     answered: tuple[float, ...] = ()
@@ -86,7 +86,10 @@ class FederationResult:
     """Budget that the line asked for; None: none."""
     delta: float | None = None
     spent: float | None = None
-    """Most that a member spent, by its accountant; None: not known, or nothing was asked for."""
+    """Most that a member spent, by its accountant; None: unknown, as under a secure sum of real members, where at most
+    `epsilon` was reserved by each; or nothing was asked for."""
+    accountant: str | None = None
+    """Software that says so, with its version: `opacus 1.6.0`; None: no member says."""
     bytes_up: int = 0
     bytes_down: int = 0
 

@@ -307,6 +307,14 @@ class Plan(Document):
         return self.steps // self.federation.table.local_steps if self.federation is not None else 0
 
     @property
+    def most_trainings(self) -> int:
+        """Trainings of a member that its privacy budget covers: those of all rounds, and of rounds that are lost."""
+        if self.federation is None:
+            return 0
+        spare = self.federation.table.spare_rounds
+        return self.rounds + (-(-self.rounds // 10) if spare is None else spare)
+
+    @property
     def rank_samples(self) -> int:
         """Samples of a step on a data-parallel rank of the replica that takes most."""
         return max(self.shares or (self.global_batch // self.mesh.dp_replicate,)) // self.mesh.dp_shard

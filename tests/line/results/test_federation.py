@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.line.records import record as a_record
 
+from gangline.cli.view.plain import PlainView
 from gangline.launch.protocol import GangEvent
 from gangline.line.results.federation import read_federation
 from gangline.line.stages.gate import judge_privacy
@@ -30,7 +31,8 @@ def event(kind, number, answered, *, generation=0, epsilon=None, **refused):
     plain = {
         "event": kind, "rank": 0, "generation": generation, "step": 5 * number if kind == "round" else None,
         "round": number, "rounds": 8, "answered": answered, "members": 7, "refused": refused, "bytes_up": 100,
-        "bytes_down": 200, "epsilon": epsilon, "loss": 1.0 / number, "seconds": 2.0,
+        "bytes_down": 200, "epsilon": epsilon, "loss": 1.0 / number, "seconds": 2.0, "engine": "nvflare 2.9.0",
+        "accountant": None if epsilon is None else "opacus 1.6.0",
     }  # fmt: skip
     return json.dumps(plain).encode() + b"\n"
 
@@ -48,7 +50,8 @@ def test_rounds_are_counted_once_and_what_was_refused_each_time():
     assert found.refused == {"budget": 1, "not_finite": 2}
     assert found.answered == (6.0, 7.0, 7.0, 7.0)
     assert (found.bytes_up, found.bytes_down) == (1000, 2000)
-    assert (found.engine, found.secure_sum, found.epsilon, found.spent) == ("nvflare", True, 4.0, 3.9)
+    assert (found.engine, found.secure_sum, found.epsilon, found.spent) == ("nvflare 2.9.0", True, 4.0, 3.9)
+    assert found.accountant == "opacus 1.6.0"
 
 
 def test_wild_events_of_a_rank_say_little_and_break_nothing():
@@ -58,10 +61,12 @@ def test_wild_events_of_a_rank_say_little_and_break_nothing():
         "answered": -1,
         "refused": {"y" * 10**5: 10, "z": "many"},
         "epsilon": "lots",
+        "engine": ["x"],
+        "accountant": "y",
     }
     many = [json.dumps({**wild, "refused": {f"reason-{number}": 1}}).encode() + b"\n" for number in range(1000)]
     found = read_federation([json.dumps(wild).encode() + b"\n" + b"".join(many)], PLAN, rounds=8)
-    assert found.spent is None
+    assert (found.spent, found.accountant, found.engine) == (None, None, "unknown")
     assert len(canonical(found)) < 4096
 
 
@@ -72,7 +77,8 @@ def test_nothing_of_it_names_a_member():
 
 FOUND = FederationResult(
     engine="nvflare 2.9.0", roster=7, answered=(6.0, 7.0), rounds=8, merged=8, lost=1, refused={"not_finite": 2},
-    secure_sum=True, epsilon=4.0, delta=1e-5, spent=3.9, bytes_up=10**6, bytes_down=2 * 10**6,
+    secure_sum=True, epsilon=4.0, delta=1e-5, spent=3.9, accountant="opacus 1.6.0",
+    bytes_up=10**6, bytes_down=2 * 10**6,
 )  # fmt: skip
 
 
@@ -84,6 +90,18 @@ def test_the_gate_compares_what_was_spent_with_what_was_asked(changes, verdict):
     assert (gate.name, gate.verdict) == ("privacy", verdict)
 
 
+def test_what_is_unknown_under_a_secure_sum_is_said_aloud():
+    """The coordinator sees no member's account: what it asked for is no measurement of what was spent."""
+    events = lines(*(event("round", number, 7) for number in range(1, 9)))
+    found = read_federation([events], PLAN, rounds=8)
+    gate = judge_privacy(found)
+    assert (found.spent, found.accountant, gate.verdict) == (None, None, "unknown")
+    assert "spent epsilon UNKNOWN (a secure sum shows no member's account" in gate.reason
+    assert "spent epsilon UNKNOWN" in federation_words(found)
+    internal = _model_predicate(replace(a_record(), federated=found), "m", 1, "c")["buildDefinition"]
+    assert internal["internalParameters"]["federation"]["spent"] == "unknown"
+
+
 def test_without_privacy_there_is_no_gate_on_it():
     assert judge_privacy(None) is None
     assert judge_privacy(replace(FOUND, epsilon=None, delta=None, spent=None)) is None
@@ -92,7 +110,14 @@ def test_without_privacy_there_is_no_gate_on_it():
 def test_reports_card_and_provenance_say_where_the_data_stayed():
     record = replace(a_record(), federated=FOUND, training=Training())
     words = federation_words(FOUND)
-    for part in ("7 members over nvflare 2.9.0", "8 of 8 rounds", "1 lost round", "not finite 2", "epsilon 3.90 of 4"):
+    for part in (
+        "7 members over nvflare 2.9.0",
+        "8 of 8 rounds",
+        "1 lost round",
+        "not finite 2",
+        "epsilon 3.90 of 4",
+        "by opacus 1.6.0",
+    ):
         assert part in words
     assert ("federation", words) in training_rows(record)
     assert on_card(record).startswith("Data stayed with their members: 7 members")
@@ -110,6 +135,46 @@ def test_the_live_sentence_counts_rounds_and_answers():
         data = json.loads(event("round", number, 6))
         progress.see(GangEvent(kind="progress", text="round", data=data))
     assert progress.sentence() == "fedavg-7 round 3/8 loss 0.3333 · 6 of 7 answered · ETA 10 s"
+
+
+def members(accepted, *missing):
+    data = {"event": "members", "rank": 0, "accepted": accepted, "members": 7, "quorum": 5, "missing": list(missing)}
+    return GangEvent(kind="progress", text="members", data=data)
+
+
+LEIPZIG = "leipzig: approval of offer 7d30e1c2 is pending"
+WAITS = "waiting for members: 4 of 7 have accepted, the quorum is 5"
+
+
+def test_a_run_that_waits_for_members_says_who_is_there_who_is_missing_and_the_quorum():
+    progress = StageProgress("train", plan="fedavg-7", steps=40)
+    progress.see(members(4, LEIPZIG, "ulm: not connected", "jena: not connected", "bonn: not connected"))
+    progress.see(GangEvent(kind="progress", text="busy", data={"event": "busy", "rank": 0, "phase": "wait"}))
+    assert progress.sentence() == f"fedavg-7 {WAITS} · {LEIPZIG} · ulm: not connected · jena: not connected"
+    progress.see(members(5, "ulm: not connected"))
+    assert "waiting" not in progress.sentence()
+    progress.see(GangEvent(kind="progress", text="round", data=json.loads(event("round", 1, 6))))
+    progress.see(members(4, LEIPZIG))
+    assert progress.sentence() == f"fedavg-7 round 1/8 loss 1 · 6 of 7 answered · {WAITS} · {LEIPZIG}"
+    progress.see(GangEvent(kind="progress", text="round", data=json.loads(event("round", 2, 5))))
+    assert "waiting" not in progress.sentence()
+
+
+@pytest.mark.parametrize("wild", [{"accepted": "x"}, {"missing": 3}, {"missing": [{}, 7]}, {"quorum": None}])
+def test_a_wild_word_of_members_shows_little_and_breaks_nothing(wild):
+    progress = StageProgress("train")
+    progress.see(GangEvent(kind="progress", text="members", data=members(1, "a").data | wild))
+    assert "\n" not in progress.sentence()
+
+
+def test_build_logs_print_each_change_of_members_at_once():
+    said = []
+    view = PlainView(said.append, clock=lambda: 0.0)
+    view.stage_started("train")
+    for each in (members(3, LEIPZIG, "ulm: not connected"), members(4, LEIPZIG), members(4, LEIPZIG)):
+        view.progress("train", each)
+    assert [each.split(" · ")[-1] for each in said] == ["ulm: not connected", LEIPZIG]
+    assert said[1].startswith("train     waiting for members: 4 of 7")
 
 
 def test_series_count_rounds_answers_refusals_and_bytes():

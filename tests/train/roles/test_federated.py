@@ -2,6 +2,7 @@
 
 import importlib.util
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 import torch
@@ -235,6 +236,7 @@ def test_private_training_spends_what_the_accountant_says_and_no_more_than_was_a
             spent[number] = max(spent[number], oracle.get_epsilon(delta=1e-3))
     assert [each["epsilon"] for each in rounds] == pytest.approx(spent, rel=1e-6)
     assert 0 < spent[0] < spent[1] <= 6.0
+    assert {each["accountant"] for each in rounds} == {f"opacus {version('opacus')}"}
     assert privacy.most_trainings == 3
     for _ in range(3):
         privacy.begin()

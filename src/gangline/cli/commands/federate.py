@@ -1,7 +1,7 @@
 """`gangline federate`: a member of a federation joins and approves code; a coordinator sees its members."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -14,16 +14,18 @@ from gangline.cli.workspace import open_workspace
 from gangline.errors import ConfigError, UsageError
 from gangline.flare.join import EXECUTOR, close
 from gangline.flare.kit import CLIENT, SERVER, joined_kit, open_kit, remember
-from gangline.flare.member.approval import OfferedCode
+from gangline.flare.member.approval import ADMINISTRATOR, OfferedCode
 from gangline.flare.member.federation_member import FederationMember
 from gangline.flare.member.settings import read_settings, write_settings
+from gangline.flare.offer import OfferTerms
 from gangline.flare.states import read_states
+from gangline.sanitize import one_line
+from gangline.spec.codec import canonical
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
 KitOption = Annotated[
     Path | None, typer.Option("--kit", help="Client kit of the member.", show_default="the one that joined last")
 ]
-CodeArgument = Annotated[str, typer.Argument(help="Code, by the beginning of its digest.", metavar="CODE")]
 
 
 @app.callback()
@@ -47,7 +49,7 @@ def join(
     write_settings(found, data=data.resolve(), epsilon=epsilon)
     read_settings(found)
     close(found)
-    remember(found, _environ())
+    remember(found, os.environ)
     server = found.server
     say(f"member    {found.name}")
     say(f"allows    one class of NVFlare jobs, {EXECUTOR}")
@@ -58,10 +60,10 @@ def join(
 
 @app.command()
 def pending(*, kit: KitOption = None, json: JsonOption = False) -> None:
-    """List the code layers that wait for approval here."""
+    """List the offers that wait for approval here."""
     member = _member(kit)
     budget, spent = member.settings().epsilon, member.ledger.spent()
-    found = [each for each in member.codes.all() if each.is_pending]
+    found = member.pending()
     if json:
         print_json([_facts(each) for each in found])
         return
@@ -69,50 +71,53 @@ def pending(*, kit: KitOption = None, json: JsonOption = False) -> None:
         say("nothing is pending")
         return
     rows = [
-        (each.offer.code[:8], each.offer.terms.commit[:7], each.offer.terms.plan.project, each.offer.key_id,
-         _asks(each, budget - spent), f"{each.since.astimezone():%Y-%m-%d %H:%M}")
+        (each.offer.terms_digest[:8], each.offer.terms.commit[:7], each.offer.terms.plan.project, each.offer.key_id,
+         _asks(each.offer.terms, budget - spent), f"{each.since.astimezone():%Y-%m-%d %H:%M}")
         for each in found
     ]  # fmt: skip
-    say(columns([("CODE", "COMMIT", "PROJECT", "SIGNED BY", "ASKS FOR", "SINCE"), *rows]))
+    say(columns([("OFFER", "COMMIT", "PROJECT", "SIGNED BY", "ASKS FOR", "SINCE"), *rows]))
 
 
 @app.command()
 def show(
-    code: CodeArgument,
+    offer: Annotated[str, typer.Argument(help="Offer, by the beginning of its digest.", metavar="OFFER")],
     *,
     into: Annotated[
-        Path | None, typer.Option("--into", help="Folder to unpack the code into.", show_default="./code-CODE")
+        Path | None,
+        typer.Option("--into", help="Folder to unpack the code and its plan into.", show_default="./offer-OFFER"),
     ] = None,
     kit: KitOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show who takes part in a run, and unpack its code for reading; nothing of it runs."""
+    """Show everything that an approval is for, and unpack the code for reading; nothing of it runs."""
     member = _member(kit)
-    found = member.codes.named(code)
-    folder = into or Path(f"code-{found.offer.code[:8]}")
+    found = member.codes.named(offer)
+    folder = into or Path(f"offer-{found.offer.terms_digest[:8]}")
     if folder.exists():
         raise UsageError(f"--into: wanted a new folder, found {folder}; name another or delete it")
-    count = member.codes.unpack(found, folder)
+    count = member.codes.unpack(found.offer, folder)
     if json:
         print_json(_facts(found) | {"folder": str(folder)})
         return
-    terms = found.offer.terms
-    say(f"code      {found.offer.code}")
-    say(f"commit    {terms.commit}")
-    say(f"project   {terms.plan.project}, run {terms.plan.run}, task {terms.plan.program.task}")
+    for name, said in _page(found.offer.terms, left=member.settings().epsilon - member.ledger.spent()):
+        say(f"{name:<10}{one_line(said)}")
     say(f"signed    by key {found.offer.key_id}")
-    say(f"roster    {', '.join(terms.roster)}")
-    say(f"asks for  {_asks(found, member.settings().epsilon - member.ledger.spent())}")
-    say(f"files     {count}, unpacked into {folder}")
+    say(f"files     {count} in {folder}/code, of digest {found.offer.code}")
+    say(f"settings  all of them in {folder}/plan.json")
+    say(f"next      gangline federate approve {found.offer.terms_digest}")
 
 
 @app.command()
-def approve(code: CodeArgument, *, kit: KitOption = None) -> None:
-    """Let a code run on this member's data, among the members that it names; read it first."""
+def approve(
+    digest: Annotated[str, typer.Argument(help="Whole digest of an offer, the last word of `show`.", metavar="DIGEST")],
+    *,
+    kit: KitOption = None,
+) -> None:
+    """Let the offer that was shown run on this member's data; one that was changed since is refused."""
     member = _member(kit)
-    found = member.codes.named(code)
-    member.codes.approve(found, by="administrator")
-    say(f"approved  {found.offer.code[:8]} among {', '.join(found.offer.terms.roster)}")
+    found = member.codes.seen(digest)
+    member.codes.approve(found.offer, by=ADMINISTRATOR)
+    say(f"approved  offer {digest[:8]} among {one_line(', '.join(found.offer.terms.roster))}")
 
 
 @app.command()
@@ -134,24 +139,33 @@ def members(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOptio
 
 
 def _member(kit: Path | None) -> FederationMember:
-    return FederationMember(joined_kit(kit, _environ()))
+    return FederationMember(joined_kit(kit, os.environ))
 
 
-def _environ() -> Mapping[str, str]:
-    return os.environ
+def _page(terms: OfferTerms, *, left: float) -> Iterator[tuple[str, str]]:
+    """Name and words of what a run asks of a member."""
+    plan, table = terms.plan, terms.table
+    yield "project", f"{plan.project}, commit {terms.commit}, run {plan.run}, task {plan.program.task}"
+    yield "model", canonical(plan.model).decode()
+    yield "roster", f"{', '.join(terms.roster)}; a quorum of {table.quorum} merges"
+    yield "asks for", f"{_asks(terms, left)}, of {table.local_steps} steps each"
+    seen = "sums alone" if table.secure_sum else "each member's change, loss and metrics"
+    yield "shows", f"the coordinator sees {seen}"
+    if table.epsilon is not None:
+        yield "privacy", f"delta {table.delta:g}, gradient of each record clipped to {table.clip_grad:g}"
 
 
-def _asks(code: OfferedCode, left: float) -> str:
-    terms = code.offer.terms
-    if terms.epsilon is None:
-        return f"{terms.trainings} trainings, no privacy"
-    return f"{terms.trainings} trainings, epsilon {terms.epsilon:g} of {left:g} left"
+def _asks(terms: OfferTerms, left: float) -> str:
+    if terms.table.epsilon is None:
+        return f"{terms.plan.most_trainings} trainings, no privacy"
+    return f"{terms.plan.most_trainings} trainings, epsilon {terms.table.epsilon:g} of {left:g} left"
 
 
 def _facts(code: OfferedCode) -> dict[str, object]:
     terms = code.offer.terms
     return {
-        "code": code.offer.code, "commit": terms.commit, "project": terms.plan.project, "run": terms.plan.run,
-        "key": code.offer.key_id, "roster": terms.roster, "trainings": terms.trainings, "epsilon": terms.epsilon,
-        "delta": terms.delta, "since": code.since.isoformat(timespec="seconds"),
+        "offer": code.offer.terms_digest, "code": code.offer.code, "commit": terms.commit,
+        "project": terms.plan.project, "run": terms.plan.run, "key": code.offer.key_id, "roster": terms.roster,
+        "trainings": terms.plan.most_trainings, "secure_sum": terms.table.secure_sum, "epsilon": terms.table.epsilon,
+        "delta": terms.table.delta, "since": code.since.isoformat(timespec="seconds"),
     }  # fmt: skip

@@ -1,14 +1,13 @@
-"""Which code may read a member's data: each code layer waits until the administrator, or a signer, approved it.
+"""Which code may read a member's data: each offer waits until the administrator, or a signer, approved it.
 
-    codes/DIGEST/layer.zip       the code as it was offered
-    codes/DIGEST/offer.json      the last offer of it
-    codes/DIGEST/approved.json   the roster that was seen when it was approved
+    codes/CODE/layer.zip              the code as it was offered
+    codes/CODE/offer.json             the last offer of it
+    codes/CODE/approved/TERMS.json    an offer that was approved, by whom and when
 
-An approval is for one code and one roster: with other members the code waits again. Nothing of a code layer is
-imported here, or ever outside of the sandbox.
+An approval is for the digest of everything that was seen: with another member, setting or key the code waits again.
+Nothing of a code layer is imported here, or ever outside of the sandbox.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,23 +15,25 @@ from hashlib import sha256
 from pathlib import Path
 
 from gangline.errors import IntegrityError, UsageError, storage_errors
-from gangline.flare.offer import Offer
-from gangline.spec.codec import Document
+from gangline.flare.offer import DIGEST, Offer
+from gangline.sanitize import to_json
+from gangline.spec.codec import Document, to_plain
 from gangline.storage.folder.durable_files import replace_file
 from gangline.storage.objects.code_layer import read, unpack
 
 MOST_PENDING = 20
 """Code layers that wait at the same time: a coordinator cannot fill the disk."""
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+ADMINISTRATOR = "administrator"
+"""Who approves by hand."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Approval(Document):
-    """Word of an administrator that a code may run among these members."""
+    """Word that an offer may run."""
 
-    code: str
-    roster: tuple[str, ...]
+    offer: Offer
     by: str
     """`administrator`, or the key whose signature sufficed."""
     at: str
@@ -41,18 +42,13 @@ class Approval(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OfferedCode:
-    """A code layer as `gangline federate pending` lists it."""
+    """The last offer of a code layer."""
 
     offer: Offer
     since: datetime
-    """When it was first offered."""
-    roster: tuple[str, ...] | None
-    """Members that were approved with it; None: it is not approved."""
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether it waits for approval, the first time or because of other members."""
-        return self.roster != self.offer.terms.roster
+    """When its code was first offered."""
+    approved_by: str | None
+    """Who approved exactly this offer; None: it is not approved."""
 
 
 class Codes:
@@ -69,15 +65,13 @@ class Codes:
             IntegrityError: The layer is none, or another one than was signed, or too many wait already.
             StorageError: The disk is full.
         """
-        if not _DIGEST.fullmatch(offer.code):
-            raise IntegrityError(f"wanted the digest of a code layer, found {offer.code[:80]!r}")
         folder = self._folder / offer.code
         with storage_errors(folder):
             if not (folder / "layer.zip").exists():
                 if layer is None or sha256(layer).hexdigest() != offer.code:
                     raise IntegrityError(f"wanted the code layer {offer.code[:8]} that was signed, found another")
                 read(layer, name=f"code {offer.code[:8]}")
-                if sum(each.is_pending for each in self.all()) >= MOST_PENDING:
+                if sum(each.approved_by is None for each in self.all()) >= MOST_PENDING:
                     raise IntegrityError(f"{MOST_PENDING} code layers wait for approval here, and no more may")
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 replace_file(folder / "layer.zip", layer, durable=True)
@@ -91,35 +85,52 @@ class Codes:
         yield from sorted(found, key=lambda each: (each.since, each.offer.code))
 
     def named(self, prefix: str) -> OfferedCode:
-        """The code whose digest begins so. Raises UsageError unless there is one."""
-        found = [each for each in self.all() if prefix and each.offer.code.startswith(prefix)]
+        """The offer whose digest of terms begins so. Raises UsageError unless there is one."""
+        found = [each for each in self.all() if prefix and each.offer.terms_digest.startswith(prefix)]
         if len(found) != 1:
-            shown = ", ".join(each.offer.code[:8] for each in self.all()) or "none"
-            raise UsageError(f"wanted one code, found {len(found)} that begin with {prefix!r}; there are {shown}")
+            shown = ", ".join(each.offer.terms_digest[:8] for each in self.all()) or "none"
+            raise UsageError(f"wanted one offer, found {len(found)} that begin with {prefix!r}; there are {shown}")
         return found[0]
 
-    def approve(self, code: OfferedCode, *, by: str) -> None:
-        """Let this code run among the members of its offer.
+    def seen(self, digest: str) -> OfferedCode:
+        """The offer with this whole digest of terms, which `gangline federate show` printed under what they are.
+
+        Raises:
+            UsageError: It is no whole digest: of a part of it, a coordinator can make another offer that begins so.
+            IntegrityError: No offer has it now: the coordinator has changed its own since.
+        """
+        if not DIGEST.fullmatch(digest):
+            raise UsageError(
+                f"wanted the whole digest of an offer, 64 hex digits, found {digest[:80]!r}; the last line of"
+                " `gangline federate show` has it"
+            )
+        found = next((each for each in self.all() if each.offer.terms_digest == digest), None)
+        if found is None:
+            shown = ", ".join(each.offer.terms_digest[:8] for each in self.all()) or "none"
+            raise IntegrityError(
+                f"wanted the offer {digest[:8]} that was shown, found it changed or gone; there are {shown}: read what"
+                " `gangline federate show` says of those"
+            )
+        return found
+
+    def approve(self, offer: Offer, *, by: str) -> None:
+        """Let an offer run, and no other one of its code.
 
         Raises:
             IntegrityError: The layer on the disk is another one.
             StorageError: The disk is full.
         """
-        self.layer(code.offer)
-        approval = Approval(
-            code=code.offer.code, roster=code.offer.terms.roster, by=by,
-            at=datetime.now(UTC).isoformat(timespec="seconds"),
-        )  # fmt: skip
-        path = self._folder / code.offer.code / "approved.json"
+        self.layer(offer)
+        approval = Approval(offer=offer, by=by, at=datetime.now(UTC).isoformat(timespec="seconds"))
+        path = self._approval(offer)
         with storage_errors(path):
+            path.parent.mkdir(exist_ok=True, mode=0o700)
             replace_file(path, approval.to_json(), durable=True)
 
-    def approved_layer(self, offer: Offer) -> bytes | None:
-        """The code of an offer, if it is approved among these members; None: it waits."""
-        folder = self._folder / offer.code
-        if not (folder / "layer.zip").exists():
-            return None
-        return self.layer(offer) if self._approved(folder) == offer.terms.roster else None
+    def approved_by(self, offer: Offer) -> str | None:
+        """Who approved exactly this offer; None: it is not approved."""
+        path = self._approval(offer)
+        return Approval.from_json(path.read_bytes()).by if path.exists() else None
 
     def layer(self, offer: Offer) -> bytes:
         """The code of an offer. Raises IntegrityError where the disk has another one."""
@@ -128,15 +139,16 @@ class Codes:
             raise IntegrityError(f"code {offer.code[:8]}: its file was changed; delete {self._folder / offer.code}")
         return data
 
-    def unpack(self, code: OfferedCode, folder: Path) -> int:
-        """Lay the files of a code out in the new folder `folder`, to be read; returns how many there are."""
-        return unpack(self.layer(code.offer), folder)
+    def unpack(self, offer: Offer, folder: Path) -> int:
+        """Lay the code of an offer out in `folder/code`, its plan next to it, to be read; returns how many files."""
+        count = unpack(self.layer(offer), folder / "code")
+        (folder / "plan.json").write_text(to_json(to_plain(offer.terms.plan), indent=2))
+        return count
 
     def _of(self, folder: Path) -> OfferedCode:
         offer = Offer.from_json((folder / "offer.json").read_bytes())
         since = datetime.fromtimestamp((folder / "layer.zip").stat().st_mtime, UTC)
-        return OfferedCode(offer=offer, since=since, roster=self._approved(folder))
+        return OfferedCode(offer=offer, since=since, approved_by=self.approved_by(offer))
 
-    def _approved(self, folder: Path) -> tuple[str, ...] | None:
-        path = folder / "approved.json"
-        return Approval.from_json(path.read_bytes()).roster if path.exists() else None
+    def _approval(self, offer: Offer) -> Path:
+        return self._folder / offer.code / "approved" / f"{offer.terms_digest}.json"

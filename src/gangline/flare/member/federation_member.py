@@ -6,7 +6,7 @@ from typing import Literal
 from gangline.errors import ConfigError, GateError, IntegrityError
 from gangline.federated.protocol import RefusedReason
 from gangline.flare.kit import Kit, require_own
-from gangline.flare.member.approval import Codes
+from gangline.flare.member.approval import ADMINISTRATOR, Codes, OfferedCode
 from gangline.flare.member.budget import PrivacyLedger
 from gangline.flare.member.settings import read_settings
 from gangline.flare.offer import Offer, OfferTerms, read_offer
@@ -48,11 +48,12 @@ class FederationMember:
             settings, terms = self.settings(), offer.terms
             self._require_terms(terms, settings)
             code = self.codes.keep(offer, layer)
-            if code.is_pending and self._is_of_signer(offer, settings):
-                self.codes.approve(code, by=offer.key_id)
-            elif code.is_pending:
-                return OfferAnswer(state="pending", message=f"approval of code {offer.code[:8]} is pending")
-            self._require_budget(offer, terms, settings)
+            if not self._is_approved(code.approved_by, offer, settings):
+                return OfferAnswer(state="pending", message=f"approval of offer {offer.terms_digest[:8]} is pending")
+            if code.approved_by is None:
+                self.codes.approve(offer, by=offer.key_id)
+            if terms.table.epsilon is not None:
+                self.ledger.require_room(_paid_as(offer, terms), epsilon=terms.table.epsilon, budget=settings.epsilon)
         except GateError as error:
             return OfferAnswer(state="refused", reason="budget", message=str(error))
         except IntegrityError as error:
@@ -72,11 +73,11 @@ class FederationMember:
         settings, terms = self.settings(), offer.terms
         self.code(offer)
         self._require_terms(terms, settings)
-        if terms.epsilon is None:
+        if terms.table.epsilon is None:
             return 0
         return self.ledger.begin_training(
-            _paid_as(offer, terms), epsilon=terms.epsilon, delta=terms.delta, trainings=terms.trainings,
-            budget=settings.epsilon,
+            _paid_as(offer, terms), epsilon=terms.table.epsilon, delta=terms.table.delta,
+            trainings=terms.plan.most_trainings, budget=settings.epsilon,
         )  # fmt: skip
 
     def trainings(self, offer: Offer) -> int:
@@ -84,23 +85,28 @@ class FederationMember:
         return self.ledger.trainings(_paid_as(offer, offer.terms))
 
     def code(self, offer: Offer) -> bytes:
-        """The approved code layer of an offer. Raises IntegrityError where it is not approved."""
-        layer = self.codes.approved_layer(offer)
-        if layer is None:
+        """The code layer of an offer that is approved now. Raises IntegrityError where it is not."""
+        by, shown = self.codes.approved_by(offer), offer.terms_digest[:8]
+        if not self._is_approved(by, offer, self.settings()):
             raise IntegrityError(
-                f"code {offer.code[:8]} is not approved here; `gangline federate approve {offer.code[:8]}` lets it run"
+                f"offer {shown} is not approved here; `gangline federate show {shown}` says what it is"
             )
-        return layer
+        return self.codes.layer(offer)
+
+    def pending(self) -> list[OfferedCode]:
+        """Offers that wait for the administrator."""
+        settings = self.settings()
+        return [each for each in self.codes.all() if not self._is_approved(each.approved_by, each.offer, settings)]
 
     def _require_terms(self, terms: OfferTerms, settings: MemberTable) -> None:
         if self._kit.name not in terms.roster:
             raise IntegrityError(f"wanted {self._kit.name} on the roster, found {', '.join(terms.roster)}")
-        if terms.epsilon is None and settings.private:
+        if terms.table.epsilon is None and settings.private:
             raise GateError(f"{terms.plan.run}: wanted federated.epsilon, found none; this member is private")
 
-    def _require_budget(self, offer: Offer, terms: OfferTerms, settings: MemberTable) -> None:
-        if terms.epsilon is not None:
-            self.ledger.require_room(_paid_as(offer, terms), epsilon=terms.epsilon, budget=settings.epsilon)
+    def _is_approved(self, by: str | None, offer: Offer, settings: MemberTable) -> bool:
+        """Whether the administrator approved the offer, or it is of a key that is a signer's still."""
+        return by == ADMINISTRATOR or self._is_of_signer(offer, settings)
 
     def _is_of_signer(self, offer: Offer, settings: MemberTable) -> bool:
         """Whether the whole key of the offer, and not its short id alone, is that of a signer."""

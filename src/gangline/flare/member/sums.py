@@ -38,8 +38,7 @@ class MemberSums:
             *((startup / name).read_bytes() for name in ("client.crt", "client.key", "rootCA.pem"))
         )
         terms = offer.terms
-        assert terms.plan.federation is not None, "terms are those of a federation"
-        self._offer, self._plan, self._table = offer, terms.plan, terms.plan.federation.table
+        self._offer, self._plan, self._table = offer, terms.plan, terms.table
         self._roster = terms.roster
         self._file: Path = kit.own / "sums" / f"{offer.digest[:16]}.json"
         begun = _Begun.from_json(self._file.read_bytes()) if self._file.exists() else _Begun()

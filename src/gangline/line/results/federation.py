@@ -8,9 +8,10 @@ from typing import Any
 
 from gangline.line.results.loss_curve import each_line
 from gangline.metrics.step_table import finite
+from gangline.sanitize import clean
 from gangline.spec.federated import FederationPlan, FederationResult
 
-_MOST_REASONS, _MOST_LETTERS = 16, 40
+_MOST_REASONS, _MOST_LETTERS, _MOST_NAMES = 16, 40, 4
 _QUARTERS = 4
 
 
@@ -23,11 +24,15 @@ def read_federation(texts: Sequence[bytes | Iterable[bytes]], plan: FederationPl
     merges = lost = up = down = 0
     refused: Counter[str] = Counter()
     spent: list[float] = []
+    engines: set[str] = set()
+    accountants: set[str] = set()
     for event in (each for text in texts for each in each_line(text) if each.get("event") in ("round", "round_lost")):
         up, down = up + _count(event, "bytes_up"), down + _count(event, "bytes_down")
         refused.update(_refused(event))
         if (epsilon := finite(event.get("epsilon"))) is not None:
             spent.append(epsilon)
+            accountants |= _named(event, "accountant")
+        engines |= _named(event, "engine")
         if event["event"] == "round_lost":
             lost += 1
         else:
@@ -35,11 +40,11 @@ def read_federation(texts: Sequence[bytes | Iterable[bytes]], plan: FederationPl
             answered[_count(event, "round")] = float(_count(event, "answered"))
     numbers = [answered[number] for number in sorted(answered)]
     return FederationResult(
-        engine="simulated" if plan.simulated else "nvflare", roster=len(plan.roster), answered=_by_quarter(numbers),
-        rounds=rounds, merged=len(answered), lost=lost, repeated=merges - len(answered),
+        engine="simulated" if plan.simulated else _joined(engines) or "unknown", roster=len(plan.roster),
+        answered=_by_quarter(numbers), rounds=rounds, merged=len(answered), lost=lost, repeated=merges - len(answered),
         refused=dict(sorted(refused.items())[:_MOST_REASONS]), secure_sum=plan.table.secure_sum,
         epsilon=plan.table.epsilon, delta=plan.table.delta if plan.table.epsilon is not None else None,
-        spent=max(spent, default=None), bytes_up=up, bytes_down=down,
+        spent=max(spent, default=None), accountant=_joined(accountants), bytes_up=up, bytes_down=down,
     )  # fmt: skip
 
 
@@ -48,6 +53,15 @@ def _refused(event: Mapping[str, Any]) -> dict[str, int]:
     if not isinstance(found, dict):
         return {}
     return {str(name)[:_MOST_LETTERS]: count for name, count in found.items() if type(count) is int and count > 0}
+
+
+def _named(event: Mapping[str, Any], name: str) -> set[str]:
+    value = event.get(name)
+    return {clean(value, limit=_MOST_LETTERS)} if isinstance(value, str) and value else set()
+
+
+def _joined(names: set[str]) -> str | None:
+    return ", ".join(sorted(names)[:_MOST_NAMES]) or None
 
 
 def _count(event: Mapping[str, Any], name: str) -> int:

@@ -16,6 +16,7 @@ from gangline.line.results.reproducibility import reproducibility_items
 from gangline.line.results.unreported_metrics import form_of, missing_metric
 from gangline.line.stages.evaluate import compared_with_base
 from gangline.planner.selection.budget import check_measured
+from gangline.report.training_facts import privacy_words
 from gangline.spec.codec import digest, to_plain
 from gangline.spec.config.line import GateTable, QualityGate
 from gangline.spec.federated import FederationResult
@@ -142,11 +143,9 @@ def judge_privacy(found: FederationResult | None) -> Gate | None:
         return None
     evidence = {"epsilon": found.epsilon, "delta": found.delta, "spent": found.spent}
     if found.spent is None:
-        reason = f"epsilon {found.epsilon:g} was asked for, and no member says what its records spent"
-        return Gate(name="privacy", verdict="unknown", reason=reason, evidence=evidence)
-    reason = f"epsilon {found.spent:.2f} of {found.epsilon:g} for each member's records, delta {found.delta:g}"
+        return Gate(name="privacy", verdict="unknown", reason=privacy_words(found), evidence=evidence)
     verdict: Answer = "yes" if found.spent <= found.epsilon else "no"
-    return Gate(name="privacy", verdict=verdict, reason=reason, evidence=evidence)
+    return Gate(name="privacy", verdict=verdict, reason=privacy_words(found), evidence=evidence)
 
 
 def _reproducible(table: GateTable, record: Record, built: Mapping[str, str] | None) -> Gate:

@@ -23,9 +23,9 @@ class MemberTable:
     data: str
     """Folder that model code reads, and nothing else of this machine."""
     approve: Literal["each", "signed"] = "each"
-    """Whether every code layer waits for `gangline federate approve`, or those run that one of `signers` signed."""
+    """Whether every offer waits for `gangline federate approve`, or those run that one of `signers` signed."""
     signers: tuple[str, ...] = ()
-    """Fingerprints of keys of `gangline keys` whose code runs without a word here."""
+    """Ids of keys of `gangline keys` whose offers run without a word here, with any roster and any settings."""
     epsilon: float = 0.0
     """Privacy budget of all runs together, by plain addition."""
     private: bool = False

@@ -141,7 +141,7 @@ class PlainSteps:
             batch: Batch = collate(self._data, indices, self._trainer.context.device)
             loss = self._trainer.loss(self._model, batch)
             loss.total.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            total, weight = total + float(loss.total), weight + float(loss.weight)
+            total, weight = total + float(loss.total.detach()), weight + float(loss.weight)
         if weight <= 0:
             raise ConfigError(f"the weights of one step sum to {weight}; a batch must weigh more than 0")
         for each in self._parameters:

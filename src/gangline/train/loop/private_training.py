@@ -4,18 +4,20 @@
 Poisson samples, as the account wants them; samples and noise are drawn from the system, never from the run's seed.
 """
 
+import inspect
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from math import ceil
+from importlib.metadata import version
 from typing import Any
 
 import torch
 from torch import nn
 
 from gangline.errors import CapacityError, ConfigError, NotInstalledError
+from gangline.federated.protocol import Spent
 from gangline.spec.federated import FederatedTable
 from gangline.spec.plan import Plan
 from gangline.train.loop.batches import collate
@@ -47,8 +49,7 @@ class RecordPrivacy:
         table = plan.federation.table
         if table.epsilon is None:
             return None
-        spare = ceil(plan.rounds / 10) if table.spare_rounds is None else table.spare_rounds
-        most, rate = plan.rounds + spare, min(plan.global_batch / samples, 1.0)
+        most, rate = plan.most_trainings, min(plan.global_batch / samples, 1.0)
         noise = _noise(table.epsilon, table.delta, rate, most * table.local_steps)
         return RecordPrivacy(
             table=table, noise=noise, sample_rate=rate, most_trainings=most,
@@ -78,10 +79,10 @@ class RecordPrivacy:
         for _ in range(trainings * self.table.local_steps):
             self.step()
 
-    @property
-    def spent(self) -> float:
-        """Epsilon spent by the steps so far, by the accountant of Opacus."""
-        return float(self._accountant.get_epsilon(delta=self.table.delta)) if len(self._accountant) else 0.0
+    def spent(self) -> Spent:
+        """Privacy spent by the steps so far; a tenth of a second."""
+        epsilon = float(self._accountant.get_epsilon(delta=self.table.delta)) if len(self._accountant) else 0.0
+        return Spent(epsilon=epsilon, accountant=f"opacus {version('opacus')}")
 
 
 class PrivateSteps:
@@ -116,10 +117,17 @@ class PrivateSteps:
             self._optimizer, noise_multiplier=self._privacy.noise, max_grad_norm=self._privacy.table.clip_grad,
             expected_batch_size=self._privacy.sample_rate * len(self._data), generator=self._noise,
         )  # fmt: skip
+        handles = [
+            each.register_forward_pre_hook(_by_position, with_kwargs=True)
+            for each in self._model.modules()
+            if any(own.requires_grad for own in each.parameters(recurse=False))
+        ]
         self._privacy.begin()
         try:
             yield
         finally:
+            for handle in handles:
+                handle.remove()
             self._wrapped.to_standard_module()
 
     def backward(self, step: int) -> tuple[float, float]:
@@ -137,13 +145,19 @@ class PrivateSteps:
                 batch = {name: value[:0] for name, value in batch.items()}
             loss = self._trainer.loss(self._wrapped, batch)
             loss.total.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            total, weight = total + float(loss.total), weight + float(loss.weight)
+            total, weight = total + float(loss.total.detach()), weight + float(loss.weight)
             self._private.signal_skip_step(do_skip=number < len(parts))
             self._private.pre_step()
             if number < len(parts):
                 self._private.zero_grad()
         self._privacy.step()
         return total, weight
+
+
+def _by_position(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """Arguments of a layer by position: Opacus does not see what a layer is called with by name."""
+    bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    return bound.args, bound.kwargs
 
 
 @cache

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from gangline.errors import SIGTERM_CODE, NonFiniteError
 from gangline.federated.mailbox import MAILBOX, MailboxMembers
 from gangline.federated.merge import norm_of
-from gangline.federated.protocol import RoundMembers
+from gangline.federated.protocol import Acceptance, RoundMembers
 from gangline.federated.rounds import RoundResult, Rounds
 from gangline.spec.gang.status import GangResult, JobResult
 from gangline.train import heartbeat
@@ -28,6 +28,8 @@ from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.data_splits import fetch_data, open_split
 from gangline.train.task import Task, export_names_of
 
+_MOST_MISSING = 10
+"""Members that an event names."""
 SPARE_SECONDS = 600.0
 """Time beyond that of a round in which its members may be silent."""
 
@@ -133,7 +135,9 @@ class _Coordinator:
         return {
             "round": result.number, "attempt": result.attempt, "answered": len(result.answered),
             "members": self._num_members, "refused": result.refused, "bytes_up": result.bytes_up,
-            "bytes_down": result.bytes_down, "epsilon": result.epsilon,
+            "bytes_down": result.bytes_down, "engine": result.engine,
+            "epsilon": result.spent.epsilon if result.spent is not None else None,
+            "accountant": result.spent.accountant if result.spent is not None else None,
         }  # fmt: skip
 
 
@@ -141,7 +145,16 @@ def _carried_members(context: RankContext) -> RoundMembers:
     """Members that the driver's coordinator asks: it finds the calls in the gang's folder."""
     folder = context.scratch / MAILBOX
     folder.mkdir(exist_ok=True)
-    return MailboxMembers(folder, on_wait=lambda: heartbeat.beat(phase="wait"))
+    federation = context.plan.federation
+    assert federation is not None, "a federated plan"
+
+    def report(found: Acceptance) -> None:
+        context.events.emit(
+            "members", accepted=found.accepted, members=len(federation.roster), quorum=federation.table.quorum,
+            missing=found.missing[:_MOST_MISSING],
+        )  # fmt: skip
+
+    return MailboxMembers(folder, on_wait=lambda: heartbeat.beat(phase="wait"), on_acceptance=report)
 
 
 def run(context: RankContext, task: Task) -> int:

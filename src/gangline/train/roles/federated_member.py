@@ -70,8 +70,8 @@ def _serve(plan: Plan, data: Path, box: Mailbox, *, name: str, made: int) -> Non
             time.sleep(_POLL_SECONDS)
         else:
             answer = _answer(training, member, call)
-            spent = None if member.privacy is None else member.privacy.spent
-            box.answer(call, RoundAnswers(contributions=(answer,), epsilon=spent))
+            spent = None if member.privacy is None else member.privacy.spent()
+            box.answer(call, RoundAnswers(contributions=(answer,), spent=spent))
 
 
 def _answer(training: MemberTraining, member: LocalMember, call: RoundCall) -> Contribution:

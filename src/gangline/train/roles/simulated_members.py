@@ -13,7 +13,7 @@ from torch.utils.data import Subset
 from gangline.checkpoint.peers import Peers
 from gangline.errors import CapacityError, IntegrityError
 from gangline.federated.merge import refusal
-from gangline.federated.protocol import Contribution, RoundAnswers, RoundCall
+from gangline.federated.protocol import Contribution, RoundAnswers, RoundCall, Spent
 from gangline.federated.sum_vector import from_bytes, to_bytes
 from gangline.spec.config.rules_federated import LEAST_SUM
 from gangline.spec.federated import FederationPlan, RefusedReason
@@ -71,25 +71,26 @@ class GangMembers:
         own: Answers = {member.name: self._answer(member, call) for member in self._own}
         with self._context.clock.during("wait"):
             down = sum(each.nbytes for each in call.weights.values()) * len(self._federation.roster)
-            epsilon = self._spent()
+            spent = self._spent()
             if self._federation.table.secure_sum:
-                return replace(self._sum(own, call, down), epsilon=epsilon)
+                return replace(self._sum(own, call, down), spent=spent)
             every = self._gather(own, call)
         kept = tuple(each for each in every.values() if isinstance(each, Contribution))
         refused = tuple((name, each) for name, each in every.items() if not isinstance(each, Contribution))
         up = sum(array.nbytes for each in kept for array in (each.change or {}).values())
-        return RoundAnswers(contributions=kept, refused=refused, bytes_up=up, bytes_down=down, epsilon=epsilon)
+        return RoundAnswers(contributions=kept, refused=refused, bytes_up=up, bytes_down=down, spent=spent)
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _spent(self) -> float | None:
-        """Largest epsilon that a member has spent so far; None: the run asks for no privacy."""
+    def _spent(self) -> Spent | None:
+        """Most that a member has spent so far; None: the run asks for no privacy."""
         if self._federation.table.epsilon is None:
             return None
         unlike = {(each.noise, each.trainings): each for each in (member.privacy for member in self._own) if each}
-        own = [each.spent for each in unlike.values()]  # a tenth of a second each
-        return float(max(self._peers.gather(max(own, default=0.0))))
+        own = [each.spent() for each in unlike.values()]  # a tenth of a second each
+        rows = self._peers.gather([[each.epsilon, each.accountant] for each in own])
+        return Spent.most(Spent(epsilon=epsilon, accountant=name) for row in rows for epsilon, name in row)
 
     def _answer(self, member: LocalMember, call: RoundCall) -> Contribution | RefusedReason:
         try:
