@@ -286,9 +286,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     except Exception as error:  # nvflare raises many kinds where its server is gone
-        found = f"{type(error).__name__}: {error}"
-        sys.stderr.write(f"NVFlare's server is lost: {found}\n")
-        _begin_again(folder, box, generation + 1, found=found)
+        cause = f"{type(error).__name__}: {error}"
+        sys.stderr.write(f"NVFlare's server is lost: {cause}\n")
+        _begin_again(folder, box, generation + 1, found=cause)
     return 0
 
 
