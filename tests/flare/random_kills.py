@@ -37,6 +37,7 @@ from gangline import procfs
 from gangline.checkpoint.format.stored_tensors import stored_digests
 from gangline.faults.proxy import FaultProxy
 from gangline.faults.rules import FaultRule
+from gangline.federated.rounds import MOST_LOST
 from gangline.flare.coordinator import MODULE
 from gangline.spec.plan import CheckpointPolicy, Plan
 
@@ -45,7 +46,7 @@ CUTS = ("cut", "reset", "slow")
 MOST = {"coordinator": 3, "server": 3}
 """Kills in one run of what its driver starts again a bounded number of times."""
 ROUNDS = 24
-RUN_SECONDS = 900.0
+RUN_SECONDS = 3000.0
 SLOW_BYTES_PER_SECOND = 20_000.0
 
 
@@ -97,7 +98,7 @@ class BrokenRun:
     dice: random.Random | None
     faults: Counter[str] = field(default_factory=Counter)
     recovery: list[tuple[str, float]] = field(default_factory=list)
-    """Seconds from each fault to the next round that merged."""
+    """Seconds from the first of some faults to the next round that merged."""
     codes: list[int] = field(default_factory=list)
     """Exit codes of the generations of the gang."""
 
@@ -105,7 +106,7 @@ class BrokenRun:
         """Start the gang, strike until its rounds are made, start again what was killed."""
         self.began = time.monotonic()
         generation = self.gang.launch(self.plan)
-        strike_at, struck, merged = self._next_strike(), "", 0
+        strike_at, struck, struck_at, merged = self._next_strike(), "", 0.0, 0
         while (code := self._code(generation)) != 0:
             if code is not None:
                 self.codes.append(code)
@@ -115,18 +116,25 @@ class BrokenRun:
             self._start_clients()
             count, now = len(self.events("round")), time.monotonic()
             if count > merged and struck:
-                self.recovery.append((struck, now - strike_at))
-                strike_at, struck = self._next_strike(), ""
-            if not struck and count and strike_at < now:
-                merged, strike_at = count, now
-                struck = self._strike()
+                self.recovery.append((struck, now - struck_at))
+                struck = ""
+            if count and strike_at < now and self._num_lost() < MOST_LOST // 2:
+                struck_at, merged = struck_at if struck else now, count
+                struck += ("+" if struck else "") + self._strike()
+                strike_at = self._next_strike()
             assert now - self.began < RUN_SECONDS, f"{self.plan.run}: no end; {self.gang.home}"
             time.sleep(0.05)
         self.codes.append(0)
 
     def _next_strike(self) -> float:
-        """A time within the next rounds."""
-        return time.monotonic() + self.dice.uniform(0.0, 4.0) if self.dice else float("inf")
+        """A time within the next rounds, or while what was struck last comes back."""
+        longest = self.dice.choice((3.0, 40.0)) if self.dice else 0.0
+        return time.monotonic() + self.dice.uniform(0.0, longest) if self.dice else float("inf")
+
+    def _num_lost(self) -> int:
+        """Attempts that were lost since the last merge: five in a row end a run, whatever is killed."""
+        last = [each["event"] for each in self.events("round", "round_lost")][::-1]
+        return [*last, "round"].index("round")
 
     def _strike(self) -> str:
         """Commit one fault, or two at once now and then; returns what they were."""
