@@ -53,7 +53,7 @@ def one_line(text: str) -> str:
 
 def sanitized(document: Document) -> Document:
     """A document (dataclasses, dicts, tuples, lists) each text of which is one visible line; itself where all are."""
-    made: Any = _shown(document)
+    made: Any = _one_lined(document)
     return made  # type: ignore[no-any-return]  # of the same class
 
 
@@ -63,19 +63,19 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
     return _ESCAPED.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
-def _shown(value: Any) -> Any:
+def _one_lined(value: Any) -> Any:
     if isinstance(value, str):
         line = one_line(value)
         return value if line == value else line
     if isinstance(value, Mapping):
-        made = {_shown(key): _shown(each) for key, each in value.items()}
+        made = {_one_lined(key): _one_lined(each) for key, each in value.items()}
         return value if made == value else made
     if type(value) in (tuple, list):
-        several = type(value)(map(_shown, value))
+        several = type(value)(map(_one_lined, value))
         return value if several == value else several
     if is_dataclass(value) and not isinstance(value, type):
         changed = {
-            each.name: new for each in fields(value) if (new := _shown(old := getattr(value, each.name))) is not old
+            each.name: new for each in fields(value) if (new := _one_lined(old := getattr(value, each.name))) is not old
         }
         return replace(value, **changed) if changed else value
     return value

@@ -166,7 +166,7 @@ def diagnose_probes(
                 kind="sick_host" if is_host else "lossy_link",
                 names=hosts if is_host else suspect.parts,
                 evidence=f"{len(pairs)} of {len(results)} paths lose {share} of their probes, and "
-                f"{_PARTIAL if suspect.is_partial else 'no clean path crosses it'}: {_shown(pairs)}",
+                f"{_PARTIAL if suspect.is_partial else 'no clean path crosses it'}: {_pair_list(pairs)}",
                 cost_percent=None,
                 action=Remedy(kind="replace" if is_host else "quarantine", names=hosts if is_host else suspect.parts),
             )
@@ -181,7 +181,7 @@ def _path(pair: Pair, groups: Mapping[str, str]) -> ProbedPath:
     return ProbedPath(source=pair[0], target=pair[1], parts=parts_of_path(*pair, groups=groups))
 
 
-def _shown(pairs: Sequence[Pair]) -> str:
+def _pair_list(pairs: Sequence[Pair]) -> str:
     more = f" and {len(pairs) - 3} more" if len(pairs) > 3 else ""
     return ", ".join(f"{source} to {target}" for source, target in pairs[:3]) + more
 

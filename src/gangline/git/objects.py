@@ -148,14 +148,14 @@ class _Source:
         while (end := self._held.find(b"\n")) < 0:
             if not self._more():
                 return b""
-        return self._cut(end + 1)[:-1]
+        return self._take(end + 1)[:-1]
 
     def take(self, size: int) -> bytes:
         while len(self._held) < size and self._more():
             pass
-        return self._cut(size)
+        return self._take(size)
 
-    def _cut(self, size: int) -> bytes:
+    def _take(self, size: int) -> bytes:
         found = bytes(self._held[:size])
         del self._held[:size]
         return found

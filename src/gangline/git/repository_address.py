@@ -35,7 +35,7 @@ class RepositoryAddress:
     @property
     def names(self) -> frozenset[str]:
         """Addresses that a clone may have had before: a folder that got a remote is still that folder."""
-        return frozenset((self.text, *map(_shown, self.places)))
+        return frozenset((self.text, *map(_path_text, self.places)))
 
     def holds(self, store_url: str) -> bool:
         """Whether a store lies inside of the repository, so that no other repository has it."""
@@ -55,9 +55,9 @@ def read_address(folder: Path) -> RepositoryAddress | None:
         places.append(top)
         url = _url(top)
         if url is None or not url.startswith("/"):
-            return RepositoryAddress(url or _shown(top), tuple(places))
+            return RepositoryAddress(url or _path_text(top), tuple(places))
         place = Path(url)
-    return RepositoryAddress(_shown(place), tuple(places)) if places else None
+    return RepositoryAddress(_path_text(place), tuple(places)) if places else None
 
 
 def address_of(url: str) -> str:
@@ -68,14 +68,14 @@ def address_of(url: str) -> str:
     if "://" in url:
         scheme, _, rest = url.partition("://")
         if scheme == "file":
-            return _shown(Path(unquote(rest)).resolve())
+            return _path_text(Path(unquote(rest)).resolve())
         try:
             parts = urlsplit(url)
         except ValueError:  # no host that could be read; git will say so
             return url
         return _remote(parts.username, _host(parts.netloc), unquote(parts.path))
     if url.startswith(("/", "~")):
-        return _shown(Path(url).expanduser().resolve())
+        return _path_text(Path(url).expanduser().resolve())
     if (scp := _SCP.fullmatch(url)) is not None:
         return _remote(scp["user"], scp["host"], scp["path"])
     host, _, path = url.partition("/")
@@ -92,7 +92,7 @@ def _remote(user: str | None, host: str, path: str) -> str:
     return f"{person}{host}/{whole}" if whole else f"{person}{host}"
 
 
-def _shown(path: Path) -> str:
+def _path_text(path: Path) -> str:
     """A path as text that a record can hold, whatever bytes its names have."""
     return os.fsencode(path).decode(errors="backslashreplace")
 

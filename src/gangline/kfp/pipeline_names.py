@@ -11,12 +11,12 @@ _PLAIN = re.compile(r"[^A-Za-z0-9._/-]+")
 
 def run_name(record: Record) -> str:
     """Such as `9f31c2a0-main-a1`, with the attempt of the run."""
-    return _cut(f"{record.commit.sha[:8]}-{_branch(record)}-a{record.run.attempt}")
+    return _shorten_name(f"{record.commit.sha[:8]}-{_branch(record)}-a{record.run.attempt}")
 
 
 def experiment_name(record: Record) -> str:
     """`bytegpt/main`: the compare page shows the runs of one branch side by side."""
-    return _cut(f"{record.run.project}/{_branch(record)}")
+    return _shorten_name(f"{record.run.project}/{_branch(record)}")
 
 
 def version_name(record: Record) -> str:
@@ -43,5 +43,5 @@ def _branch(record: Record) -> str:
     return _PLAIN.sub("-", record.commit.branch or "detached")
 
 
-def _cut(name: str) -> str:
+def _shorten_name(name: str) -> str:
     return name[:MAX_NAME]

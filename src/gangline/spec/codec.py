@@ -252,11 +252,11 @@ def _fields_of(cls: Any) -> tuple[dict[str, _Reader], frozenset[str], Any]:
 
 def _expect(holds: bool, plain: Any, path: str, kind: Any) -> Any:
     if not holds:
-        raise IntegrityError(f"{path}: wanted {getattr(kind, '__name__', kind)}, found {_shown(plain)}")
+        raise IntegrityError(f"{path}: wanted {getattr(kind, '__name__', kind)}, found {_value_text(plain)}")
     return plain
 
 
-def _shown(plain: Any) -> str:
+def _value_text(plain: Any) -> str:
     """A value in a message; of tables and lists, which may be large and deep, only what they are."""
     if isinstance(plain, (dict, list)):
         return f"{'a table' if isinstance(plain, dict) else 'a list'} of {len(plain)}"

@@ -95,14 +95,14 @@ def _lines_until_the_driver_is_gone(stdin: TextIO) -> Iterator[str]:
     """Lines of `stdin`; once it ends, this process has ENDING_SECONDS, whatever it waits for."""
     lines: SimpleQueue[str | None] = SimpleQueue()
 
-    def read() -> None:
+    def read_lines() -> None:
         for line in stdin:
             lines.put(line)
         lines.put(None)
         threading.Event().wait(ENDING_SECONDS)
         _end_group()
 
-    threading.Thread(target=read, name="stdin", daemon=True).start()
+    threading.Thread(target=read_lines, name="stdin", daemon=True).start()
     while (line := lines.get()) is not None:
         yield line
 

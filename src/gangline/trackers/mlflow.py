@@ -116,7 +116,7 @@ class MlflowWriter:
         from mlflow.entities import Param, RunTag
 
         parameters = [
-            Param(_name(self._prefix + name), _cut(text, _MOST_PARAMETER)) for name, text in run.parameters.items()
+            Param(_name(self._prefix + name), _cut_text(text, _MOST_PARAMETER)) for name, text in run.parameters.items()
         ]
         tags = [RunTag(name, text) for name, text in self._tags(run).items()]
         for start in range(0, max(len(parameters), len(tags)), _MOST_PARAMETERS):
@@ -126,7 +126,7 @@ class MlflowWriter:
     def _tags(self, run: TrackedRun) -> dict[str, str]:
         own = {RUN: run.id, PROJECT: run.project, "mlflow.runName": run.name, "mlflow.source.name": "gangline"}
         above = {"mlflow.parentRunId": self._parent} if self._parent else {}
-        return {_name(name): _cut(text, _MOST_TAG) for name, text in {**run.tags, **own, **above}.items()}
+        return {_name(name): _cut_text(text, _MOST_TAG) for name, text in {**run.tags, **own, **above}.items()}
 
     def _find_experiment(self, name: str) -> str:
         from mlflow.exceptions import RestException
@@ -193,7 +193,7 @@ def answers() -> Iterator[None]:
     except MlflowException as error:
         if (works := _LASTING.get(error.error_code)) is None:
             raise
-        raise TrackerError(f"{_cut(' '.join(str(error).split()), 200)}; {works}") from error
+        raise TrackerError(f"{_cut_text(' '.join(str(error).split()), 200)}; {works}") from error
 
 
 def _name(name: str) -> str:
@@ -204,7 +204,7 @@ def _name(name: str) -> str:
     return f"{_ODD.sub('_', name)[:200]}-{sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _cut(text: str, limit: int) -> str:
+def _cut_text(text: str, limit: int) -> str:
     """`text` in at most `limit` characters; one that is cut says so."""
     mark = f" ... cut, {len(text)} characters"
     return text if len(text) <= limit else text[: limit - len(mark)] + mark

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gangline.errors import IntegrityError, StorageError
 from gangline.storage.objects import code_layer, paths
 from gangline.storage.objects.blobs import put_blob
-from gangline.storage.objects.code_layer import LayerFile, fetch_layer, pack, read, unpack
+from gangline.storage.objects.code_layer import LayerFile, fetch_layer, pack, read_layer, unpack
 from gangline.storage.open import open_store
 
 GOOD = (LayerFile("bin/go.sh", b"#!", executable=True), LayerFile("model.py", b"x" * 100))
@@ -76,7 +76,7 @@ def test_what_is_packed_is_read_by_us_and_by_the_library_whatever_the_order(file
         return  # a file that is a folder, or a git folder
     order.shuffle(wanted)
     assert pack(wanted) == packed
-    ours = {file.path: (bytes(file.data), file.executable) for file in read(packed)}
+    ours = {file.path: (bytes(file.data), file.executable) for file in read_layer(packed)}
     assert ours == files
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
         assert archive.testzip() is None
@@ -173,24 +173,24 @@ def test_no_byte_of_a_layer_can_change_but_into_another_good_layer(at, value):
     data = bytearray(pack(GOOD))
     data[at] = value
     with suppress(IntegrityError):
-        assert pack(read(bytes(data))) == bytes(data)
+        assert pack(read_layer(bytes(data))) == bytes(data)
 
 
 def test_layer_that_claims_too_much_is_refused_before_it_is_read(monkeypatch):
     monkeypatch.setattr(code_layer, "MAX_BYTES", 50)
     with pytest.raises(IntegrityError, match="at most 50 B"):
-        read(b"PK\3\4" * 100)
+        read_layer(b"PK\3\4" * 100)
 
 
 def test_too_many_files_and_too_much_are_refused_at_both_ends(monkeypatch):
     data = pack(GOOD)
     monkeypatch.setattr(code_layer, "MAX_FILES", 1)
-    for refuse in (lambda: pack(GOOD), lambda: read(data)):
+    for refuse in (lambda: pack(GOOD), lambda: read_layer(data)):
         with pytest.raises(IntegrityError, match="at most 1 files"):
             refuse()
     monkeypatch.setattr(code_layer, "MAX_FILES", 2)
     monkeypatch.setattr(code_layer, "MAX_BYTES", 101)
-    for refuse in (lambda: pack(GOOD), lambda: read(data)):
+    for refuse in (lambda: pack(GOOD), lambda: read_layer(data)):
         with pytest.raises(IntegrityError, match="101 B"):
             refuse()
 
@@ -227,4 +227,4 @@ def test_path_that_is_a_file_and_a_folder_is_refused(names):
         with pytest.raises(IntegrityError, match="a file and a folder"):
             pack(files)
     else:
-        assert [each.path for each in read(pack(files))] == sorted(names)
+        assert [each.path for each in read_layer(pack(files))] == sorted(names)

@@ -19,7 +19,7 @@ from gangline.flare.offer import DIGEST, Offer
 from gangline.sanitize import to_json
 from gangline.spec.codec import Document, to_plain
 from gangline.storage.folder.durable_files import replace_file
-from gangline.storage.objects.code_layer import read, unpack
+from gangline.storage.objects.code_layer import read_layer, unpack
 
 MOST_PENDING = 20
 """Code layers that wait at the same time: a coordinator cannot fill the disk."""
@@ -70,7 +70,7 @@ class Codes:
             if not (folder / "layer.zip").exists():
                 if layer is None or sha256(layer).hexdigest() != offer.code:
                     raise IntegrityError(f"wanted the code layer {offer.code[:8]} that was signed, found another")
-                read(layer, name=f"code {offer.code[:8]}")
+                read_layer(layer, name=f"code {offer.code[:8]}")
                 if sum(each.approved_by is None for each in self.all()) >= MOST_PENDING:
                     raise IntegrityError(f"{MOST_PENDING} code layers wait for approval here, and no more may")
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -53,7 +53,7 @@ def _first_generation(home: Path) -> int:
 def _key_of(environment: KeeperEnvironment) -> Callable[[], bytes]:
     """Function that reads the gang's key, at each call: the key may be renewed."""
 
-    def read() -> bytes:
+    def read_key() -> bytes:
         try:
             return environment.key_file.read_bytes()
         except OSError as error:
@@ -62,7 +62,7 @@ def _key_of(environment: KeeperEnvironment) -> Callable[[], bytes]:
                 f"which cannot be read: {error.strerror}"
             ) from error
 
-    return read
+    return read_key
 
 
 _HERE = (0,)

@@ -40,7 +40,7 @@ class LineTail:
         end = data.rfind(b"\n") + 1
         whole = data[: end or (len(data) if len(data) >= self._longest else 0)]
         self._skip(len(whole))
-        return [part for line in whole.splitlines() for part in self._cut(line)]
+        return [part for line in whole.splitlines() for part in self._split_line(line)]
 
     def skip_to_last(self, most: int) -> int:
         """Skip to the last `most` bytes if more are waiting; returns how many bytes were skipped or are gone."""
@@ -76,7 +76,7 @@ class LineTail:
         self._older = self._older[of_older:]
         self._offset += num_bytes - of_older
 
-    def _cut(self, line: bytes) -> list[str]:
+    def _split_line(self, line: bytes) -> list[str]:
         parts = range(0, max(len(line), 1), self._longest)
         return [line[start : start + self._longest].decode(errors="replace") for start in parts]
 

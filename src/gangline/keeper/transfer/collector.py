@@ -156,7 +156,7 @@ class Collector:
     @cached_property
     def _layer(self) -> dict[str, bytes | memoryview]:
         data = _with_retries(lambda: get_blob(self.store, self.request.code))
-        return {file.path.removeprefix(self.start): file.data for file in code_layer.read(data)}
+        return {file.path.removeprefix(self.start): file.data for file in code_layer.read_layer(data)}
 
     def _limit_exceeded(self, sizes: dict[str, int]) -> str:
         """Reason why the files exceed the limits of the site; empty: they do not."""

@@ -62,4 +62,4 @@ def _readers(name: str) -> str | None:
 
 
 def _texts(code: bytes) -> list[str]:
-    return [str(each.data, "utf-8", "replace") for each in code_layer.read(code) if len(each.data) <= _MOST_BYTES]
+    return [str(each.data, "utf-8", "replace") for each in code_layer.read_layer(code) if len(each.data) <= _MOST_BYTES]

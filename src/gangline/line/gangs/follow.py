@@ -129,7 +129,7 @@ def read_in_background(events: Iterator[GangEvent]) -> "Iterator[queue.Queue[Gan
     items: queue.Queue[GangEvent | Exception | None] = queue.Queue()
     over = threading.Event()
 
-    def read() -> None:
+    def read_events() -> None:
         try:
             for event in events:
                 items.put(event)
@@ -139,7 +139,7 @@ def read_in_background(events: Iterator[GangEvent]) -> "Iterator[queue.Queue[Gan
         except Exception as error:  # raised where the events are read
             items.put(error)
 
-    threading.Thread(target=read, name="events", daemon=True).start()
+    threading.Thread(target=read_events, name="events", daemon=True).start()
     try:
         yield items
     finally:

@@ -159,7 +159,7 @@ def secret_reader(
     """
     of_trackers: dict[str, bytes] = {}
 
-    def read(name: str) -> bytes:
+    def read_gang_secret(name: str) -> bytes:
         if rights is None:
             raise UsageError(f"the secret {name} is for the gangs of one run, and this launcher was opened for none")
         if name == CHECKPOINT_KEY:
@@ -182,7 +182,7 @@ def secret_reader(
             f" {VARIABLE}NAME"
         )
 
-    return read
+    return read_gang_secret
 
 
 def checkpoint_key(site: Site, environ: Mapping[str, str], owner: str) -> bytes:

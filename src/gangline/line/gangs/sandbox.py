@@ -49,7 +49,7 @@ def sandbox_of(
         trust=trust,
         required=site.sandbox.mode == "required",
         hidden=hidden,
-        shown=tuple(_shown(site, (*hidden_paths(), *hidden))),
+        shown=tuple(_shown_folders(site, (*hidden_paths(), *hidden))),
         home=folder / FOLDER / home.path if home and _is_kept(home, engine, site) else None,
     )
 
@@ -77,7 +77,7 @@ def hidden_path_in(lines: Sequence[str], sandbox: Sandbox) -> str:
     return f"; {path} exists but is hidden from model code: sandbox.read in site.toml shows it" if path else ""
 
 
-def _shown(site: Site, hidden: tuple[Path, ...]) -> Iterator[Path]:
+def _shown_folders(site: Site, hidden: tuple[Path, ...]) -> Iterator[Path]:
     for each in site.sandbox.read:
         path = Path(each)
         found = next((secret for secret in hidden if holds_any(path.resolve(), [secret.resolve()])), None)

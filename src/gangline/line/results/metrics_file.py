@@ -26,7 +26,7 @@ from gangline.metrics.step_table import number, step_of
 from gangline.spec.output_limits import MOST_METRIC_LINES, MOST_METRICS, MOST_NAME
 from gangline.spec.program_files import FOLDER, MOST_METRICS_BYTES
 from gangline.storage.objects.blobs import get_blob
-from gangline.storage.objects.code_layer import read
+from gangline.storage.objects.code_layer import read_layer
 from gangline.storage.objects.protocol import get_bounded
 
 STEP, LOSS = "step", "loss"
@@ -246,7 +246,7 @@ def metrics_writers_text(ctx: RunContext, collected: CollectedOutputs | None) ->
 def _committed(ctx: RunContext, name: str) -> bytes | None:
     """The metrics file in the code layer; None if the commit has none."""
     path = posixpath.normpath(posixpath.join(ctx.plan.program.folder, name))
-    files = read(get_blob(ctx.store, str(ctx.output("build", "code"))))
+    files = read_layer(get_blob(ctx.store, str(ctx.output("build", "code"))))
     return next((bytes(file.data) for file in files if file.path == path), None)
 
 

@@ -128,7 +128,7 @@ def _with_leader(ctx: RunContext, report: ProcessReport) -> ProcessReport:
     """`report` with what the command of the line hides, in place of the ranks that were not watched."""
     command = ctx.line.project.command or ()
 
-    def read(path: str) -> str | None:
+    def read_committed(path: str) -> str | None:
         name = os.path.normpath(path)
         try:
             data = ctx.repository.file(ctx.record.commit.tree, name, most_bytes=MOST_SCRIPT_BYTES)
@@ -136,7 +136,7 @@ def _with_leader(ctx: RunContext, report: ProcessReport) -> ProcessReport:
             return None
         return data.decode(errors="replace") if data is not None else None
 
-    unseen = unseen_of_command(command, read, pipefail=report.pipefail, is_watched=not report.unwatched)
+    unseen = unseen_of_command(command, read_committed, pipefail=report.pipefail, is_watched=not report.unwatched)
     return replace(report, unseen=(*unseen, *report.unseen)[:MOST_LISTED], unwatched=())
 
 

@@ -99,10 +99,10 @@ def _environment(record: Record, built: Mapping[str, str] | None) -> Iterator[Re
     if ran is None:
         yield ReproducibilityItem(name="environment", pinned="unknown", by=NO_REPORT)
     elif built is not None and (other := _others(ran, built)):
-        by = f"other versions than those of {lock or 'its build'} were imported: {_shown(other)}"
+        by = f"other versions than those of {lock or 'its build'} were imported: {_package_list(other)}"
         yield ReproducibilityItem(name="environment", pinned="no", by=by)
     elif built is not None and (added := _added(ran, built)):
-        by = f"packages were imported that {lock or 'its build'} did not install: {_shown(added)}"
+        by = f"packages were imported that {lock or 'its build'} did not install: {_package_list(added)}"
         yield ReproducibilityItem(name="environment", pinned="unknown", by=by)
     elif built is not None or image is not None:
         yield ReproducibilityItem(name="environment", pinned="yes", by=f"{lock or 'image'}; {_imported(ran)}")
@@ -125,7 +125,7 @@ def _added(ran: RuntimeReport, built: Mapping[str, str]) -> list[str]:
     return [f"{name} {version}" for name, version in ran.packages.items() if _plain(name) not in installed]
 
 
-def _shown(packages: Sequence[str]) -> str:
+def _package_list(packages: Sequence[str]) -> str:
     return ", ".join(packages[:5]) + (f" and {len(packages) - 5} more" if len(packages) > 5 else "")
 
 

@@ -52,7 +52,7 @@ class HostExchange:
     def scatter(self, group: MicroGroup, updates: Mapping[int, Tensor]) -> Pending:
         """Send each host what it holds of the `updates` that this one computed; `received` takes what comes."""
         mine = group[self._hosts.place]
-        pieces = [[_cut(updates[place], self._pieces[place][peer]) for place in mine] for peer in range(len(group))]
+        pieces = [[_flatten(updates[place], self._pieces[place][peer]) for place in mine] for peer in range(len(group))]
         received = [sum(self.own(each).elements for each in places) for places in group]
         return self._hosts.all_to_all(pieces, self._like, received)
 
@@ -65,5 +65,5 @@ class HostExchange:
         return found
 
 
-def _cut(update: Tensor, piece: MatrixPiece) -> Tensor:
+def _flatten(update: Tensor, piece: MatrixPiece) -> Tensor:
     return update[piece.rows, piece.columns].flatten()

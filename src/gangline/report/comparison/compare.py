@@ -46,7 +46,7 @@ def compare(base: Record, this: Record, beyond: ComparisonContext | None = None)
         this=this.run.id,
         outcome=outcome,
         why=why,
-        metrics=_shown(metrics, costs),
+        metrics=_judged_first(metrics, costs),
         costs=costs,
         only_base=only_base,
         only_this=only_this,
@@ -119,7 +119,7 @@ def _number(name: str, base: Metric, this: Metric, band: Band | None) -> Compare
     return ComparedNumber(name=name, base=base.value, this=this.value, unit=this.unit, band=band, side=side)
 
 
-def _shown(metrics: tuple[ComparedNumber, ...], costs: tuple[ComparedNumber, ...]) -> tuple[ComparedNumber, ...]:
+def _judged_first(metrics: tuple[ComparedNumber, ...], costs: tuple[ComparedNumber, ...]) -> tuple[ComparedNumber, ...]:
     """What is judged first; a measurement without a judgement that is among the costs is not shown twice."""
     cost_names = {number.name for number in costs}
     shown = [number for number in metrics if number.side != "unknown" or _AS_COST.get(number.name) not in cost_names]

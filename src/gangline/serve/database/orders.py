@@ -11,8 +11,8 @@ from gangline.serve.database.queue import (
     claim_order,
     find,
     insert_order,
-    read,
-    write,
+    read_order,
+    write_order,
 )
 from gangline.serve.database.types import Order
 from gangline.spec.codec import canonical
@@ -73,7 +73,7 @@ class OrderQueue:
             leased = find(session, order)
             if leased is None or not _is_driven_by(leased, holder):
                 return False
-            write(session, leased._replace(lease_until=now + lease_seconds))
+            write_order(session, leased._replace(lease_until=now + lease_seconds))
             return True
 
         return self._engine.write(work)
@@ -90,9 +90,9 @@ class OrderQueue:
                 not_before=order.not_before, note=order.note, trust=order.trust, branch=order.branch,
             )  # fmt: skip
             if order.state == "driving":
-                write(session, leased._replace(order=settled))
+                write_order(session, leased._replace(order=settled))
             else:
-                write(session, LeasedOrder(settled, max(leased.ready, order.not_before)))
+                write_order(session, LeasedOrder(settled, max(leased.ready, order.not_before)))
             return True
 
         return self._engine.write(work)
@@ -102,9 +102,9 @@ class OrderQueue:
 
         def work(session: DatabaseSession) -> bool:
             sql = f"SELECT {COLUMNS} FROM orders WHERE run = ? AND state = 'parked'{session.for_update}"
-            parked = [read(row) for row in session.rows(sql, run)]
+            parked = [read_order(row) for row in session.rows(sql, run)]
             for leased in parked:
-                write(session, LeasedOrder(replace(leased.order, not_before=0.0), min(leased.ready, now)))
+                write_order(session, LeasedOrder(replace(leased.order, not_before=0.0), min(leased.ready, now)))
             return bool(parked)
 
         return self._engine.write(work)
@@ -117,10 +117,10 @@ class OrderQueue:
                 f"SELECT {COLUMNS} FROM orders WHERE project = ? AND ref = ? AND id <> ? AND (state IN"
                 f" ('queued', 'parked') OR (state = 'driving' AND run IS NULL)) ORDER BY id{session.for_update}"
             )
-            undriven = [read(row) for row in session.rows(sql, project, ref, except_order)]
+            undriven = [read_order(row) for row in session.rows(sql, project, ref, except_order)]
             dropped = [replace(leased.order, state="dropped", note=note) for leased in undriven]
             for order, leased in zip(dropped, undriven, strict=True):
-                write(session, LeasedOrder(order, leased.ready))
+                write_order(session, LeasedOrder(order, leased.ready))
             return dropped
 
         return self._engine.write(work)
@@ -137,7 +137,7 @@ class OrderQueue:
             ):
                 return None if leased is None else leased.order
             dropped = replace(leased.order, state="dropped", note=note)
-            write(session, LeasedOrder(dropped, leased.ready))
+            write_order(session, LeasedOrder(dropped, leased.ready))
             return dropped
 
         return self._engine.write(work)
@@ -145,13 +145,13 @@ class OrderQueue:
     def get(self, order: int) -> Order | None:
         sql = f"SELECT {COLUMNS} FROM orders WHERE id = ?"
         rows = self._engine.read(lambda session: session.rows(sql, order))
-        return read(rows[0]).order if rows else None
+        return read_order(rows[0]).order if rows else None
 
     def find_by_requester(self, *, project: str, by: str) -> Order | None:
         """The newest order of `project` that says it was `asked_by` this one."""
         pattern = canonical({"asked_by": by}).decode()[1:-1]  # as a body has it
         rows = self._engine.read(lambda session: session.rows(_BY_REQUESTER, project, pattern))
-        return read(rows[0]).order if rows else None
+        return read_order(rows[0]).order if rows else None
 
     def refused(self, *, projects: Sequence[str] | None, limit: int) -> list[Order]:
         """Newest orders of refs that are over without a run, as the line of their commit does not hold; newest
@@ -160,7 +160,7 @@ class OrderQueue:
             return []
         condition = f" AND project IN ({placeholders(projects)})" if projects else ""
         rows = self._engine.read(lambda session: session.rows(_REFUSED + condition + _NEWEST, *(projects or ()), limit))
-        return [read(row).order for row in rows]
+        return [read_order(row).order for row in rows]
 
     def list(self, *, states: Sequence[str], projects: Sequence[str] | None, limit: int) -> list[Order]:
         """Oldest first."""
@@ -171,7 +171,7 @@ class OrderQueue:
         )
         sql = f"SELECT {COLUMNS} FROM orders WHERE {condition} ORDER BY id LIMIT ?"
         rows = self._engine.read(lambda session: session.rows(sql, *states, *(projects or ()), limit))
-        return [read(row).order for row in rows]
+        return [read_order(row).order for row in rows]
 
     def counts(self) -> dict[str, int]:
         """Orders by state."""

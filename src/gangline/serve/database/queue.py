@@ -55,12 +55,12 @@ def claim_order(
     rows = [] if _is_full(session, max_driving) else session.rows(_NEXT, now)
     if not rows:
         return None
-    leased = read(rows[0])
+    leased = read_order(rows[0])
     session.execute(
         "UPDATE turns SET served = (SELECT MAX(served) FROM turns) + 1 WHERE project = ?", leased.order.project
     )
     order = replace(leased.order, state="driving")
-    write(session, LeasedOrder(order, leased.ready, holder, now + lease_seconds))
+    write_order(session, LeasedOrder(order, leased.ready, holder, now + lease_seconds))
     return order
 
 
@@ -68,10 +68,10 @@ def claim_newer_order(session: DatabaseSession, *, holder: str, now: float, leas
     """The oldest that asks for the head of a ref whose older order is being driven, now `driving`, too."""
     session.lock("claim")
     for row in session.rows(_SAME_REF, now):
-        leased = read(row)
+        leased = read_order(row)
         if _builds_head(leased.order):
             order = replace(leased.order, state="driving")
-            write(session, LeasedOrder(order, leased.ready, holder, now + lease_seconds))
+            write_order(session, LeasedOrder(order, leased.ready, holder, now + lease_seconds))
             return order
     return None
 
@@ -79,23 +79,23 @@ def claim_newer_order(session: DatabaseSession, *, holder: str, now: float, leas
 def find(session: DatabaseSession, order: int) -> LeasedOrder | None:
     """One order, kept from others until the transaction ends."""
     rows = session.rows(f"SELECT {COLUMNS} FROM orders WHERE id = ?{session.for_update}", order)
-    return read(rows[0]) if rows else None
+    return read_order(rows[0]) if rows else None
 
 
 def queued_for_head(session: DatabaseSession, order: Order) -> list[LeasedOrder]:
     """Queued orders for the commit at the ref of `order`, kept from others until the transaction ends."""
     sql = f"SELECT {COLUMNS} FROM orders WHERE project = ? AND ref = ? AND state = 'queued'{session.for_update}"
-    queued = [read(row) for row in session.rows(sql, order.project, order.ref)]
+    queued = [read_order(row) for row in session.rows(sql, order.project, order.ref)]
     place = (order.forge, order.repository)
     return [e for e in queued if (e.order.forge, e.order.repository) == place and _builds_head(e.order)]
 
 
-def read(row: Row) -> LeasedOrder:
+def read_order(row: Row) -> LeasedOrder:
     """The order of a row. Raises IntegrityError where its body is none."""
     return LeasedOrder(from_json(Order, row[9]), ready=row[6], holder=row[7], lease_until=row[8])
 
 
-def write(session: DatabaseSession, leased: LeasedOrder) -> None:
+def write_order(session: DatabaseSession, leased: LeasedOrder) -> None:
     """Write an order that the table has."""
     session.execute(_UPDATE, *_values(leased)[1:], leased.order.id)
 
@@ -117,7 +117,7 @@ def _coalesce(session: DatabaseSession, newer: Order) -> None:
     """Drop queued orders of the same head: the newer one builds the head that it finds when it starts."""
     for leased in queued_for_head(session, newer):
         note = "a newer event of the same ref arrived before this one was started"
-        write(session, LeasedOrder(replace(leased.order, state="dropped", note=note), leased.ready))
+        write_order(session, LeasedOrder(replace(leased.order, state="dropped", note=note), leased.ready))
 
 
 def _is_full(session: DatabaseSession, max_driving: int | None) -> bool:
@@ -130,5 +130,5 @@ def _return_expired(session: DatabaseSession, now: float) -> None:
     """Queue orders again whose lease has expired; each keeps its run, so nothing is started twice."""
     sql = f"SELECT {COLUMNS} FROM orders WHERE state = 'driving' AND lease_until <= ?{session.for_update}"
     for row in session.rows(sql, now):
-        leased = read(row)
-        write(session, LeasedOrder(replace(leased.order, state="queued", not_before=0.0), leased.ready))
+        leased = read_order(row)
+        write_order(session, LeasedOrder(replace(leased.order, state="queued", not_before=0.0), leased.ready))

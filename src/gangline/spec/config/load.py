@@ -243,8 +243,8 @@ def _read(file: Path) -> str:
 
 
 def _folder_reader(folder: Path) -> Reader:
-    def read(path: str) -> bytes | None:
+    def read_file(path: str) -> bytes | None:
         file = folder / path
         return file.read_bytes() if file.is_file() else None
 
-    return read
+    return read_file

@@ -99,7 +99,7 @@ def unpack(data: bytes, folder: Path, *, name: str = "code layer") -> int:
     Raises:
         IntegrityError: It is no layer, or two of its paths are one on the file system of `folder`.
     """
-    files = read(data, name=name)
+    files = read_layer(data, name=name)
     folder.mkdir(parents=True)
     if found := clash((file.path for file in files), folder):
         folder.rmdir()
@@ -119,7 +119,7 @@ def unpack(data: bytes, folder: Path, *, name: str = "code layer") -> int:
     return len(files)
 
 
-def read(data: bytes, *, name: str = "code layer") -> tuple[LayerFile, ...]:
+def read_layer(data: bytes, *, name: str = "code layer") -> tuple[LayerFile, ...]:
     """The files of a layer; their data are views of `data`.
 
     Raises:

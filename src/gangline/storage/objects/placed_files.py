@@ -8,7 +8,7 @@ from pathlib import Path
 from gangline.errors import IntegrityError
 from gangline.spec.data_source import DataFile
 from gangline.storage.objects.blobs import PREFIX, get_blob, object_blocks
-from gangline.storage.objects.code_layer import MAX_BYTES, MAX_FILES, LayerFile, pack, read
+from gangline.storage.objects.code_layer import MAX_BYTES, MAX_FILES, LayerFile, pack, read_layer
 from gangline.storage.objects.paths import check_new_path
 from gangline.storage.objects.protocol import ObjectStore
 
@@ -37,7 +37,7 @@ def with_placed_files(code: bytes, store: ObjectStore, files: Sequence[DataFile]
     """
     if not files:
         return code
-    layer = read(code)
+    layer = read_layer(code)
     size_bytes = sum(len(each.data) for each in layer) + sum(each.size_bytes for each in files)
     if size_bytes > MAX_BYTES or len(layer) + len(files) > MAX_FILES:
         return None

@@ -74,7 +74,7 @@ class ProgramSaves:
         if isinstance(content, bytes) or size <= BLOCK_BYTES:
             data = content if isinstance(content, bytes) else content.read_bytes()
             self._store.put(key, data)
-            blocks, size = [_digest(block) for block in _cut(data)], len(data)
+            blocks, size = [_digest(block) for block in _split_blocks(data)], len(data)
         else:
             with self._store.upload(key) as upload, content.open("rb") as file:
                 size = 0
@@ -204,7 +204,7 @@ def _unfold(folder: Path) -> dict[str, str]:
     return paths
 
 
-def _cut(data: bytes) -> Iterator[bytes]:
+def _split_blocks(data: bytes) -> Iterator[bytes]:
     return (data[start : start + BLOCK_BYTES] for start in range(0, len(data), BLOCK_BYTES))
 
 

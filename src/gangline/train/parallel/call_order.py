@@ -53,16 +53,17 @@ class BlockCalls:
         if self._called == self._usual or not self._names:
             return
         if left_out := [name for name in self._names if name not in self._called]:
-            raise ConfigError(f"{self._where()} took no part in the loss: {_shown(left_out)}; {self._why()}")
+            raise ConfigError(f"{self._where()} took no part in the loss: {_block_list(left_out)}; {self._why()}")
         if self._usual is not None:
             raise ConfigError(
-                f"{self._where()} called {_shown(self._called)}, before it called {_shown(self._usual)}; {self._why()}"
+                f"{self._where()} called {_block_list(self._called)}, before it called {_block_list(self._usual)}; "
+                f"{self._why()}"
             )
         self._usual = [*self._called]
         if self._context.plan.world_size > 1 and not self._is_common():
             raise ConfigError(
-                f"{self._where()} called {_shown(self._called)}, other ranks called their blocks in another order; "
-                f"{self._why()}"
+                f"{self._where()} called {_block_list(self._called)}, "
+                f"other ranks called their blocks in another order; {self._why()}"
             )
 
     def _is_common(self) -> bool:
@@ -92,6 +93,6 @@ def require_no_skips(*, skips: bool, strategy: str) -> None:
         )
 
 
-def _shown(names: list[str]) -> str:
+def _block_list(names: list[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{more}"

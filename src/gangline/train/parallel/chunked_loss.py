@@ -101,13 +101,13 @@ def loss_by_chunks(
         return found.total, found.weight
 
     totals, weights = zip(
-        *(checkpoint(run, part, own, use_reentrant=False) for part, own in _cut(hidden, batch, chunks, sequence)),
+        *(checkpoint(run, part, own, use_reentrant=False) for part, own in _chunks(hidden, batch, chunks, sequence)),
         strict=True,
     )
     return Loss(total=torch.stack(totals).sum(), weight=sum(weights))
 
 
-def _cut(hidden: Tensor, batch: Batch, chunks: int, sequence: dict[str, int]) -> Iterator[tuple[Tensor, Batch]]:
+def _chunks(hidden: Tensor, batch: Batch, chunks: int, sequence: dict[str, int]) -> Iterator[tuple[Tensor, Batch]]:
     dims = _dims(hidden, batch, sequence)
     dim = next(iter(dims.values()), 0)
     count = min(chunks, hidden.shape[dim])

@@ -89,9 +89,9 @@ class ExpertParallel:
         """Cut the experts inside `module`, which has its initial weights, to this rank's share; collective."""
         for inner, experts in list(module.named_modules()):
             if matches(join(name, inner), self._pattern):
-                self._cut(experts)
+                self._cut_experts(experts)
 
-    def _cut(self, experts: nn.Module) -> None:
+    def _cut_experts(self, experts: nn.Module) -> None:
         for module in experts.modules():
             for key, each in list(module.named_parameters(recurse=False)):
                 module.register_parameter(key, _share(each, self._peers))

@@ -65,10 +65,10 @@ class RowLayout:
     def shards(self) -> tuple[RowShard, ...]:
         """All pieces of the row, in order; none has both parameters and buffers."""
         middle = sum(each.size for each in self.parameters)
-        cuts = [*self._cut(0, middle, is_mean=False), *self._cut(middle, self.size, is_mean=True)]
+        cuts = [*self._split_range(0, middle, is_mean=False), *self._split_range(middle, self.size, is_mean=True)]
         return tuple(RowShard(number, *cut) for number, cut in enumerate(cuts))
 
-    def _cut(self, start: int, stop: int, *, is_mean: bool) -> Iterator[tuple[int, int, bool]]:
+    def _split_range(self, start: int, stop: int, *, is_mean: bool) -> Iterator[tuple[int, int, bool]]:
         for first in range(start, stop, self.shard_numbers):
             yield first, min(first + self.shard_numbers, stop), is_mean
 

@@ -90,7 +90,7 @@ def versions(imported: Mapping[str, str], folders: Iterable[str]) -> dict[str, t
     found: dict[str, tuple[str, str] | None] = {}
     for top in imported:
         by_name = dists.get(_plain(top))
-        found[top] = (_shown(by_name[0]), by_name[1]) if by_name else None
+        found[top] = (_package_name(by_name[0]), by_name[1]) if by_name else None
     missing = {top for top, each in found.items() if each is None}
     for name, version, folder in dists.values():
         if not missing:
@@ -99,7 +99,7 @@ def versions(imported: Mapping[str, str], folders: Iterable[str]) -> dict[str, t
         root = os.path.dirname(folder) + "/"
         for top in [each for each in missing if imported[each].startswith(root)]:
             if f"\n{imported[top][len(root) :]}," in text:
-                found[top] = (_shown(name), version)
+                found[top] = (_package_name(name), version)
                 missing.discard(top)
     return found
 
@@ -130,9 +130,9 @@ def _read(path: str) -> str:
 
 def _plain(name: str) -> str:
     """Normalized name of a module or a distribution."""
-    return _shown(name).replace("-", "_")
+    return _package_name(name).replace("-", "_")
 
 
-def _shown(name: str) -> str:
+def _package_name(name: str) -> str:
     """Name as package indexes spell it."""
     return name.replace("_", "-").replace(".", "-").lower()
