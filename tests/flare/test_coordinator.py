@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -16,12 +17,12 @@ from tests.ports import free_port
 
 from gangline.errors import CapacityError, GateError
 from gangline.federated.mailbox import Mailbox, MailboxMembers
-from gangline.federated.protocol import RoundCall
+from gangline.federated.protocol import Acceptance, RoundCall
 from gangline.flare import coordinator
 from gangline.flare.coordinator import Coordination, RunCoordinator, main, prepare
 from gangline.flare.kit import Kit
 from gangline.flare.member.federation_member import OfferAnswer
-from gangline.flare.server import admin_session
+from gangline.flare.server import admin_session, server
 from gangline.flare.states import read_states
 
 CALL = RoundCall(number=1, attempt=1, trains=True, weights={"w": np.zeros(2, np.float32)}, seconds=60.0)
@@ -188,7 +189,7 @@ def test_a_client_without_a_heartbeat_is_not_asked(stand):
     assert (session.offers("celle"), states["celle"]) == (0, "absent")
 
 
-@pytest.mark.parametrize(("reason", "error"), [("budget", GateError), ("code", CapacityError)])
+@pytest.mark.parametrize(("reason", "error"), [("budget", GateError), ("code", CapacityError), ("data", CapacityError)])
 def test_refusals_that_leave_no_quorum_end_the_wait_at_once(stand, reason, error):
     refused = replace(OVER, reason=reason)
     _, members, _ = stand(*quiet(3), says=all_say(refused) | {"aachen": YES})
@@ -259,3 +260,30 @@ def test_a_server_that_ends_while_it_starts_is_no_last_word(tmp_path):
     process.wait()
     with pytest.raises(ConnectionError, match="wanted NVFlare's server"), admin_session(Kit(tmp_path, "a"), process):
         pass
+
+
+def test_who_takes_part_is_told_to_the_rank(tmp_path):
+    told = Acceptance(accepted=1, missing=("bremen: because of the code", "celle: connected"))
+
+    def hear(heard):
+        assert heard == told
+        raise Waiting
+
+    Mailbox(tmp_path).tell(told)
+    with pytest.raises(Waiting):
+        MailboxMembers(tmp_path, on_acceptance=hear).ask(CALL)
+
+
+@pytest.mark.row("FL6")
+def test_a_port_that_is_taken_is_named_before_a_server_starts(tmp_path):
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        (tmp_path / "startup").mkdir()
+        plain = {"servers": [{"service": {"target": f"hub.example:{port}"}}]}
+        (tmp_path / "startup/fed_server.json").write_text(json.dumps(plain))
+        with (
+            pytest.raises(CapacityError, match=f"wanted port {port} for NVFlare's server"),
+            server(Kit(tmp_path, "hub"), os.environ, most_message_bytes=1),
+        ):
+            pass
+    assert not (tmp_path / "gangline").exists()

@@ -95,6 +95,16 @@ def test_anything_but_an_answer_is_refused(answer):
     assert reason_of(payload() | {"answer": answer}) == "shape"
 
 
+def test_of_two_answers_of_a_member_the_first_counts():
+    round_ = PlainRound(CALL, ROSTER)
+    for weight in (5.0, 7.0):
+        round_.received("aachen", payload(weight=weight))
+    round_.received("dresden", payload())
+    found = round_.answers()
+    assert [(each.members, each.weight) for each in found.contributions] == [(("aachen",), 5.0)]
+    assert found.refused == (("aachen", "second_answer"), ("dresden", "unknown_member"))
+
+
 def test_the_largest_epsilon_counts_and_every_accountant_is_named():
     round_ = PlainRound(CALL, ROSTER)
     for name, spent in zip(ROSTER, (SPENT, Spent(epsilon=0.5, accountant="opacus 1.5.4")), strict=True):

@@ -31,13 +31,25 @@ _POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CallFile:
+class CallHead:
     """A call without its weights, as JSON."""
 
     number: int
     attempt: int
     trains: bool
     seconds: float
+
+    @staticmethod
+    def of(call: RoundCall) -> "CallHead":
+        """That of `call`."""
+        return CallHead(number=call.number, attempt=call.attempt, trains=call.trains, seconds=call.seconds)
+
+    def call(self, weights: bytes) -> RoundCall:
+        """The call with its weights, a file of tensors. Raises IntegrityError for another file."""
+        return RoundCall(
+            number=self.number, attempt=self.attempt, trains=self.trains, seconds=self.seconds,
+            weights=unpack_tensors(weights),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,9 +111,8 @@ class MailboxMembers:
             for old in _listed(calls):
                 if not old.startswith(name):
                     os.unlink(old, dir_fd=calls)
-            plain = CallFile(number=call.number, attempt=call.attempt, trains=call.trains, seconds=call.seconds)
             _write(calls, f"{name}.safetensors", weights)
-            _write(calls, f"{name}.json", canonical(plain))
+            _write(calls, f"{name}.json", canonical(CallHead.of(call)))
         while (answers := self._find(name, call)) is None:
             self._on_wait()
             self._hear()
@@ -181,14 +192,11 @@ class Mailbox:
 
     def _read_call(self, calls: int, name: str) -> RoundCall | None:
         try:
-            found = from_json(CallFile, _read(calls, f"{name}.json", _MOST_JSON_BYTES))
+            found = from_json(CallHead, _read(calls, f"{name}.json", _MOST_JSON_BYTES))
             weights = _read(calls, f"{name}.safetensors", _MOST_CALL_BYTES)
         except FileNotFoundError:
             return None  # withdrawn meanwhile: another call is on its way
-        call = RoundCall(
-            number=found.number, attempt=found.attempt, trains=found.trains, seconds=found.seconds,
-            weights=unpack_tensors(weights),
-        )  # fmt: skip
+        call = found.call(weights)
         if _name_of(call, weights) != name:
             raise IntegrityError(f"{name}: wanted the call of that name, found round {found.number}")
         self._names[call.number, call.attempt] = name

@@ -37,6 +37,11 @@ class RoundCall:
     seconds: float
     """Time after which the round closes."""
 
+    @property
+    def num_numbers(self) -> int:
+        """Numbers of a change that answers it."""
+        return sum(each.size for each in self.weights.values()) if self.trains else 0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contribution:

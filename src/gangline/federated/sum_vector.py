@@ -14,6 +14,8 @@ from gangline.federated.merge import clip
 from gangline.federated.protocol import Contribution, Tensors
 from gangline.spec.federated import FederatedTable
 
+MOST_METRICS = 100
+"""Metrics of all members in one sum."""
 _UNITS_OF_SCALARS = 2.0**24
 _LARGEST_SCALAR = 2.0**38
 """A thousand of them stay below 2**63."""

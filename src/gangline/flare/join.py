@@ -18,6 +18,8 @@ GUARD = "gangline.flare.guard.MemberGuard"
 _PARTS = ("nvflare.app_common.resource_managers.", "nvflare.app_common.resource_consumers.",
           "nvflare.app_common.job_launcher.client_process_launcher.")  # fmt: skip
 """Beginnings of NVFlare's classes that a member's client needs besides the guard."""
+_CLOSED = {"class_list_enforcement_mode": "enforce", "class_allow_list": [EXECUTOR], "allow_log_streaming": False}
+"""Settings of a member's client, whatever its kit brings."""
 _GRANTED = ("submit_job", "manage_job", "view", "download_job")
 _REFUSED = ("clone_job", "operate", "shell_commands", "byoc", "server-predeployed-flwr")
 _ROLES = ("project_admin", "org_admin", "lead", "member")
@@ -38,7 +40,7 @@ def close(kit: Kit) -> None:
         StorageError: The kit cannot be written.
     """
     plain = read_settings(kit.local("resources.json.default"))
-    plain |= {"class_list_enforcement_mode": "enforce", "class_allow_list": [EXECUTOR], "allow_log_streaming": False}
+    plain |= _CLOSED
     kept = [each for each in plain.get("components", []) if str(each.get("path", "")).startswith(_PARTS)]
     plain["components"] = [*kept, {"id": "gangline_guard", "path": GUARD, "args": {}}]
     startup = {path.name: sha256(path.read_bytes()).hexdigest() for path in _startup_files(kit)}
@@ -60,8 +62,7 @@ def require_closed(kit: Kit) -> None:
 def _opened_resources(kit: Kit) -> str | None:
     path = kit.local("resources.json")
     plain = _settings(path)
-    wanted = {"class_list_enforcement_mode": "enforce", "class_allow_list": [EXECUTOR], "allow_log_streaming": False}
-    for key, value in wanted.items():
+    for key, value in _CLOSED.items():
         if plain.get(key) != value:
             return f"{path}: {key}: wanted {json.dumps(value)}, found {json.dumps(plain.get(key))[:80]}"
     paths = [str(each.get("path", "")) for each in plain.get("components", [])]

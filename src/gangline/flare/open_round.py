@@ -6,13 +6,12 @@ from typing import Any
 from gangline.errors import IntegrityError
 from gangline.federated.protocol import RefusedReason, RoundAnswers, RoundCall, Spent
 from gangline.federated.secure_sum import add
-from gangline.federated.sum_vector import from_bytes
+from gangline.federated.sum_vector import MOST_METRICS, from_bytes
 from gangline.flare.wire import read_answer, read_key, read_masked, sum_payload
 from gangline.spec.plan import Plan
 
 Received = Callable[[str, Mapping[str, Any]], None]
 """Called with the name of a client's certificate and what it sent."""
-_MOST_NAMES = 100
 
 
 class PlainRound:
@@ -70,7 +69,7 @@ class SummedRound:
         found = read_key(payload)
         if isinstance(found, str):
             self.refused.append((name, found))
-        elif name in self._keys or name not in self._roster or len(self._names | {*found[1]}) > _MOST_NAMES:
+        elif name in self._keys or name not in self._roster or len(self._names | {*found[1]}) > MOST_METRICS:
             self.refused.append((name, "second_answer" if name in self._keys else "unknown_member"))
         else:
             self._keys[name], names = found
@@ -85,7 +84,7 @@ class SummedRound:
     def received_vector(self, name: str, payload: Mapping[str, Any]) -> None:
         """Keep a masked vector, which alone is noise."""
         self._up += size_of(payload)
-        found = read_masked(payload, size=4 * self._num_numbers + 8 * (2 + 2 * len(self._names)))
+        found = read_masked(payload, size=4 * self._call.num_numbers + 8 * (2 + 2 * len(self._names)))
         if isinstance(found, str):
             self.refused.append((name, found))
         elif name in self._vectors:
@@ -100,7 +99,7 @@ class SummedRound:
         )  # fmt: skip
         if not self._vectors or self._vectors.keys() != self._keys.keys():
             return nothing
-        total = add([self._vectors[name] for name in self.ready], num_numbers=self._num_numbers)
+        total = add([self._vectors[name] for name in self.ready], num_numbers=self._call.num_numbers)
         try:
             together = from_bytes(
                 total, self.ready, self._table,
@@ -111,10 +110,6 @@ class SummedRound:
         return RoundAnswers(
             contributions=(together,), refused=nothing.refused, bytes_up=self._up, bytes_down=self._down
         )  # fmt: skip
-
-    @property
-    def _num_numbers(self) -> int:
-        return sum(each.size for each in self._call.weights.values()) if self._call.trains else 0
 
 
 def size_of(payload: Mapping[str, Any]) -> int:

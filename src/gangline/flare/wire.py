@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from gangline.errors import IntegrityError
+from gangline.federated.mailbox import CallHead
 from gangline.federated.merge import refusal
 from gangline.federated.protocol import Contribution, RefusedReason, RoundAnswers, RoundCall, Spent, Tensors
 from gangline.federated.tensors import most_bytes, pack_tensors, unpack_tensors
@@ -17,14 +18,6 @@ OFFER, TRAIN, SUM = "offer", "train", "sum"
 """Names of tasks."""
 MOST_ANSWER_JSON_BYTES = 1 << 20
 MOST_NAME_LETTERS = 40
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _CallHead:
-    number: int
-    attempt: int
-    trains: bool
-    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,17 +44,12 @@ class _Names:
 
 def call_payload(call: RoundCall) -> dict[str, bytes]:
     """A call as it is sent."""
-    head = _CallHead(number=call.number, attempt=call.attempt, trains=call.trains, seconds=call.seconds)
-    return {"call": canonical(head), "weights": pack_tensors(call.weights)}
+    return {"call": canonical(CallHead.of(call)), "weights": pack_tensors(call.weights)}
 
 
 def read_call(payload: Mapping[str, Any]) -> RoundCall:
     """The call of a payload. Raises IntegrityError for anything else."""
-    head = from_json(_CallHead, bytes_of(payload, "call"))
-    return RoundCall(
-        number=head.number, attempt=head.attempt, trains=head.trains, seconds=head.seconds,
-        weights=unpack_tensors(bytes_of(payload, "weights")),
-    )  # fmt: skip
+    return from_json(CallHead, bytes_of(payload, "call")).call(bytes_of(payload, "weights"))
 
 
 def answer_payload(call: RoundCall, answer: Contribution, *, spent: Spent | None) -> dict[str, bytes]:

@@ -9,13 +9,11 @@ from pathlib import Path
 from gangline.errors import IntegrityError, storage_errors
 from gangline.federated.protocol import Contribution, RoundCall
 from gangline.federated.secure_sum import Identity, Occasion, SecureSum
-from gangline.federated.sum_vector import to_bytes
+from gangline.federated.sum_vector import MOST_METRICS, to_bytes
 from gangline.flare.kit import Kit
 from gangline.flare.offer import Offer
 from gangline.spec.codec import Document
 from gangline.storage.folder.durable_files import replace_file
-
-MOST_METRICS = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,5 +77,4 @@ class MemberSums:
             raise IntegrityError(f"wanted names of metrics with {sorted(answer.metrics)}, found {len(names)} others")
         given = replace(answer, metrics={name: answer.metrics.get(name, (0.0, 0.0)) for name in names})
         vector = to_bytes(given, self._table, roster=len(self._roster))
-        count = sum(each.size for each in call.weights.values()) if call.trains else 0
-        return self._sum.mask(keys, vector, num_numbers=count)
+        return self._sum.mask(keys, vector, num_numbers=call.num_numbers)

@@ -142,7 +142,7 @@ class GangMembers:
         refused = self._peers.gather([[name, each] for name, each in vectors.items() if isinstance(each, str)])
         plain = {name: each for name, each in vectors.items() if isinstance(each, bytes)}
         keys = self._gather_bytes({name: self._sums[name].begin(occasion) for name in plain})
-        given, count = list(keys.values()), sum(each.size for each in call.weights.values()) if call.trains else 0
+        given, count = list(keys.values()), call.num_numbers
         answers = RoundAnswers(
             contributions=(), refused=tuple((name, reason) for rows in refused for name, reason in rows),
             bytes_up=sum(map(len, given)), bytes_down=down + len(given) * sum(map(len, given)),
