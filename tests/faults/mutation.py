@@ -62,18 +62,27 @@ def mutations(words: Sequence[str] = ()) -> list[Mutation]:
 
 def applies(mutation: Mutation, tree: Path) -> str:
     """Why the patch does not apply to `tree`; empty: it does."""
-    return _git_apply(mutation, tree, "--check")
+    return _git_apply([mutation], tree, "--check")
+
+
+def stale(asked: Sequence[Mutation], tree: Path) -> dict[str, str]:
+    """Why patches do not apply to `tree`, by name: one git checks many, each on its own, and halves find the stale."""
+    reason = _git_apply(asked, tree, "--check") if asked else ""
+    if not reason or len(asked) == 1:
+        return {each.name: reason for each in asked if reason}
+    middle = len(asked) // 2
+    return stale(asked[:middle], tree) | stale(asked[middle:], tree)
 
 
 @contextmanager
 def applied(mutation: Mutation, tree: Path) -> Iterator[None]:
-    if reason := _git_apply(mutation, tree):
+    if reason := _git_apply([mutation], tree):
         raise ValueError(reason)
     _date(mutation, tree)
     try:
         yield
     finally:
-        _git_apply(mutation, tree, "--reverse")
+        _git_apply([mutation], tree, "--reverse")
         _date(mutation, tree)
 
 
@@ -84,11 +93,11 @@ def _date(mutation: Mutation, tree: Path) -> None:
         os.utime(tree / name, (stamp, stamp))
 
 
-def _git_apply(mutation: Mutation, tree: Path, *options: str) -> str:
+def _git_apply(asked: Sequence[Mutation], tree: Path, *options: str) -> str:
     """What git said against it."""
     environ = os.environ | {"GIT_CEILING_DIRECTORIES": str(tree.parent)}
     done = subprocess.run(
-        ["git", "apply", "--whitespace=nowarn", *options, str(mutation.path)],
+        ["git", "apply", "--whitespace=nowarn", *options, *(str(each.path) for each in asked)],
         cwd=tree, env=environ, capture_output=True, text=True, check=False,
     )  # fmt: skip
     return done.stderr.strip() if done.returncode else ""

@@ -54,10 +54,7 @@ def page(found: Sequence[Mutation]) -> str:
 
 def marked_with(row: str) -> Iterator[Marked]:
     """Test files that stand for `row`; the one whose name says so comes first."""
-    files = sorted(
-        (ROOT / "tests").rglob("test_*.py"), key=lambda path: (f"test_{row.lower()}_" not in path.name, path)
-    )
-    for path in files:
+    for path in sorted(_test_files(), key=lambda path: f"test_{row.lower()}_" not in path.name):
         about, marks = _marks(path)
         own = [mark for mark in marks if row in mark.rows]
         if own:
@@ -69,6 +66,11 @@ def smoke_suite(marked: Sequence[Marked]) -> str | None:
     """The suite that has a smoke slice and needs least; None: no suite has one."""
     found = {suite for each in marked for suite in each.suites}
     return next((suite for suite in SUITES if suite in found), None)
+
+
+@cache
+def _test_files() -> list[Path]:
+    return sorted((ROOT / "tests").rglob("test_*.py"))
 
 
 @cache

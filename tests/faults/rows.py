@@ -13,6 +13,7 @@ FAMILIES = {
     "Load": ("L1", "L2", "L3", "L4", "L5"),
     "Supply chain and code execution": ("P1", "P2", "P3", "P5", "P6", "P8", "P9", "P10", "P11"),
     "Tenancy": ("A1", "A2", "A3", "A4", "A5"),
+    "Federated training": ("FL1", "FL2", "FL3", "FL4", "FL5", "FL6", "FL7"),
 }
 ROWS = tuple(row for rows in FAMILIES.values() for row in rows)
 
@@ -41,6 +42,10 @@ SMALL_IS_ALL = {
     "A1": "every route, role and tenant",
     "A2": "more than 500 requests off the prefix",
     "A4": "every pair of places and every port, in a model of network policies",
+    "FL1": "243 patterns: each of 5 members stays, is lost before its key, or before its answer",
+    "FL4": "every setting, right, class and request that joining closes; a real client refuses each in `long`",
+    "FL5": "the smoke slice is all",
+    "FL7": "10 members, 2 of whom send ten times the opposite of their change",
 }
 """Rows whose smoke slice is as large as it gets, and what it comes to."""
 
@@ -65,5 +70,12 @@ WHAT = {
     "A2": "a gang's credential reaches its own prefix, and ends with its run.",
     "A3": "pods and accounts that ask for more than they may are refused.",
     "A4": "a gang reaches itself, name servers and its store, and no one else reaches it.",
+    "FL1": "members of a secure sum are lost: the sum is exact, or the round is lost.",
+    "FL2": "a coordinator sends lists of keys that break a rule: no member answers.",
+    "FL3": "attempts are lost and repeated: no key, mask or change is in two sums.",
+    "FL4": "a coordinator sends code that nobody approved, other jobs or requests: a member runs none of it.",
+    "FL5": "a run asks for more privacy than is left, or a member crashes: nothing begins unpaid, nothing is refunded.",
+    "FL6": "a process of a federation dies: at most a round is repeated, none is merged twice.",
+    "FL7": "members send poison: median and trimmed mean bear it, and answers are clipped and bounded.",
 }
 """What happens in rows whose first test file does not say it in its first line."""

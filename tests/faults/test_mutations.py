@@ -7,14 +7,15 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 import pytest
-from tests.faults.mutation import ROOT, Mutation, applies, mutations
+from tests.faults.mutation import ROOT, Mutation, mutations, stale
 from tests.faults.trial import run_tests, verdict, with_python
 
 from gangline import procfs
 
-ALL = mutations()
 PATCH = """Row: T1
 Removes: {removes}
 Tests: {test}
@@ -27,15 +28,25 @@ Tests: {test}
 """
 
 
-@pytest.mark.parametrize("mutation", ALL, ids=lambda each: each.name)
-def test_patch_applies_and_its_tests_are_there(mutation):
-    assert applies(mutation, ROOT) == ""
-    assert re.fullmatch(r"[A-Z]+\d+( [A-Z]+\d+)*", mutation.row)
-    for test in mutation.tests:
-        path, _, name = test.partition("::")
-        assert (ROOT / path).exists(), test
-        name = name.partition("[")[0]
-        assert f"def {name}(" in (ROOT / path).read_text() or not name, test
+def test_every_patch_applies():
+    assert stale(mutations(), ROOT) == {}
+
+
+def test_a_patch_that_does_not_apply_is_named_among_others_of_its_file(tree):
+    fit = [mutation_of(tree, name=name) for name in ("one", "two")]
+    assert stale(fit, tree) == {}
+    assert [*stale([*fit, mutation_of(tree, before="two = 1", name="old")], tree)] == ["old"]
+
+
+def test_rows_of_patches_have_a_form_and_their_tests_are_there():
+    read = cache(Path.read_text)
+    for mutation in mutations():
+        assert re.fullmatch(r"[A-Z]+\d+( [A-Z]+\d+)*", mutation.row), mutation.name
+        for test in mutation.tests:
+            path, _, name = test.partition("::")
+            assert (ROOT / path).exists(), (mutation.name, test)
+            name = name.partition("[")[0]
+            assert not name or f"def {name}(" in read(ROOT / path), (mutation.name, test)
 
 
 @pytest.fixture

@@ -10,41 +10,43 @@ from tests.faults.rows import NOT_OURS, NOT_SHOWN, ROWS, SMALL_IS_ALL, WHAT
 SHOWN = [row for row in ROWS if row not in NOT_SHOWN]
 
 
-def marked(row):
-    return list(marked_with(row))
+@pytest.fixture(scope="module")
+def marked():
+    """Test files of each row that is shown."""
+    return {row: list(marked_with(row)) for row in SHOWN}
 
 
-@pytest.mark.parametrize("row", SHOWN)
-def test_row_has_a_smoke_slice(row):
-    assert marked(row), f"row {row} has no test"
-    assert smoke_suite(marked(row)) in SUITES, f"row {row} has slow tests alone"
+def test_every_row_has_a_smoke_slice(marked):
+    assert [row for row in SHOWN if not marked[row]] == [], "rows without a test"
+    assert [row for row in SHOWN if smoke_suite(marked[row]) not in SUITES] == [], "rows that have slow tests alone"
 
 
-@pytest.mark.parametrize("row", [row for row in SHOWN if row not in SMALL_IS_ALL])
-def test_row_has_a_full_size_and_says_what_it_comes_to(row):
-    texts = [(ROOT / each.path).read_text() for each in marked(row)]
-    assert any("mark.slow" in text for text in texts), f"row {row} has no full size"
-    assert any(each.full for each in marked(row))
+def test_every_row_has_a_full_size_and_says_what_it_comes_to(marked):
+    rows = [row for row in SHOWN if row not in SMALL_IS_ALL]
+    texts = {row: [(ROOT / each.path).read_text() for each in marked[row]] for row in rows}
+    assert [row for row in rows if not any("mark.slow" in text for text in texts[row])] == []
+    assert [row for row in rows if not any(each.full for each in marked[row])] == []
 
 
-@pytest.mark.parametrize("row", [row for row in SHOWN if row not in NOT_OURS])
-def test_row_is_shown_to_fail_without_its_protection(row):
-    files = {each.path for each in marked(row)}
-    own = [mutation for mutation in mutations() if row in mutation.row.split()]
-    assert own, f"no mutation of row {row}"
-    assert any(test.partition("::")[0] in files for mutation in own for test in mutation.tests), (
-        f"no mutation of row {row} is noticed by a test of it"
-    )
+def test_every_row_is_shown_to_fail_without_its_protection(marked):
+    """A mutation of it is noticed by a test of it."""
+    noticed = {
+        (row, test.partition("::")[0])
+        for mutation in mutations()
+        for row in mutation.row.split()
+        for test in mutation.tests
+    }
+    rows = [row for row in SHOWN if row not in NOT_OURS]
+    assert [row for row in rows if not any((row, each.path) in noticed for each in marked[row])] == []
 
 
-@pytest.mark.parametrize("row", SHOWN)
-def test_row_says_what_happens(row):
-    assert WHAT.get(row) or marked(row)[0].about
+def test_every_row_says_what_happens(marked):
+    assert [row for row in SHOWN if not (WHAT.get(row) or marked[row][0].about)] == []
 
 
 def test_what_is_said_of_rows_is_said_of_rows_there_are():
     assert {*NOT_SHOWN, *NOT_OURS, *SMALL_IS_ALL, *WHAT} <= set(ROWS)
-    assert [row for row in NOT_SHOWN if marked(row)] == []
+    assert [row for row in NOT_SHOWN if any(marked_with(row))] == []
 
 
 def test_every_row_of_the_families_that_a_test_is_marked_with_is_listed():

@@ -44,9 +44,14 @@ def vector_of(answer):
     return to_bytes(answer, TABLE, roster=5)
 
 
-def run(patterns, sums, occasion, seed=0):
-    """The sum of one attempt, in which each member does as its pattern says; None: the attempt is lost."""
+def run(patterns, sums, occasion, seed=0, sent=None):
+    """The sum of one attempt, in which each member does as its pattern says; None: the attempt is lost.
+
+    Signed keys are added to `sent`.
+    """
     keys = {name: sums[name].begin(occasion) for name, pattern in patterns.items() if pattern != "lost before key"}
+    if sent is not None:
+        sent += keys.values()
     vectors = {}
     for name in keys:
         if patterns[name] == "stays":
@@ -176,7 +181,7 @@ def replace_certificate(identity, certificate):
     return Identity(certificate, identity.key, identity.root)
 
 
-@pytest.mark.row("FL2")
+@pytest.mark.row("FL2", full="10,000 lists")
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_lists_of_a_hostile_coordinator_are_refused_or_large_enough(keys, count):
     root, occasion = certificate_of("root", "root"), replace(OCCASION, roster=ROSTER)
@@ -267,22 +272,25 @@ def test_a_certificate_is_judged_at_the_time_that_it_is_used(keys):
         check_keys(chosen, occasion, root, least=3, at=datetime.now(UTC) + timedelta(days=365))
 
 
-@pytest.mark.row("FL3")
-def test_no_key_no_mask_and_no_vector_is_seen_twice_in_a_transcript_with_kills():
+@pytest.mark.row("FL3", full="1,000 rounds")
+@pytest.mark.parametrize("rounds", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_no_key_no_mask_and_no_vector_is_seen_twice_in_a_transcript_with_kills(rounds):
     sums, draws, seen = {name: SecureSum(identity_of(name), least=3) for name in NAMES}, np.random.default_rng(7), set()
+    sent: list[bytes] = []
     sums_made = 0
-    for number in range(1, 101):
+    for number in range(1, rounds + 1):
         occasion = replace(OCCASION, round=number, attempt=int(draws.integers(1, 4)))
         fate = {name: draws.choice(["stays", "stays", "stays", "lost before vector"]) for name in NAMES}
         if draws.random() < 0.2:  # a member's process dies, and its successor knows what was begun
             sums["kiel"] = SecureSum(identity_of("kiel"), least=3, begun=sums["kiel"].begun)
-        found, vectors = run(fate, sums, occasion, seed=number)
+        found, vectors = run(fate, sums, occasion, seed=number, sent=sent)
         sums_made += found is not None
         words = [bytes(each[:16]) for each in vectors.values()]
         assert seen.isdisjoint(words)
         assert len(set(words)) == len(words)
         seen.update(words)
-    assert sums_made > 10
+    assert sums_made > rounds // 10
+    assert len({json.loads(each)["key"] for each in sent}) == len(sent) == 5 * rounds
 
 
 @pytest.mark.parametrize("what", ["certificate", "key", "kind"])

@@ -1,27 +1,30 @@
 """A real federation on loopback: kits of `nvflare provision`, a server and clients as processes, mutual TLS."""
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import yaml
 from tests.flare.offers import ROSTER, new_key, new_plan
 from tests.ports import free_port
+from tests.train.gang import Gang
 
 from gangline import procfs
-from gangline.federated.mailbox import MailboxMembers
+from gangline.federated.mailbox import MAILBOX, MailboxMembers
 from gangline.flare.coordinator import MODULE, Coordination, prepare
 from gangline.flare.join import close
 from gangline.flare.kit import CLIENT, open_kit
 from gangline.flare.member.federation_member import FederationMember
 from gangline.flare.member.settings import write_settings
-from gangline.storage.objects.code_layer import LayerFile, pack
+from gangline.line.gangs.federation import _process as coordinator_process
+from gangline.storage.objects.code_layer import LayerFile, pack, unpack
 
 ADMIN = "lead@hub.example"
 TASK = '''
@@ -59,6 +62,9 @@ class Sums:
     def build_model(self, options):
         return Net()
 
+    def example(self, options):
+        return {"x": torch.zeros(4), "y": torch.tensor(1)}
+
     def build_data(self, split, options):
         return Rows(Path(options["folder"]) / f"{split}.csv")
 
@@ -85,10 +91,17 @@ def write_rows(folder, *, seed):
 class Federation:
     """Kits below one folder, and the processes that were started with them."""
 
-    def __init__(self, folder: Path, names=ROSTER) -> None:
+    def __init__(self, folder: Path, names=ROSTER, *, ports=None) -> None:
+        """Args:
+        folder: New folder of all that belongs to it.
+        names: Of its members.
+        ports: Port of this machine that each member dials, where that is not the server's.
+        """
         self.folder, self.names, self.port = folder, names, free_port()
         participants = [{"name": "localhost", "type": "server", "org": "hub", "fed_learn_port": self.port}]
-        participants += [{"name": name, "type": "client", "org": name} for name in names]
+        for name in names:
+            line = {"connect_to": {"host": "localhost", "port": ports[name]}} if ports else {}
+            participants.append({"name": name, "type": "client", "org": name.replace("-", "_")} | line)
         participants += [{"name": ADMIN, "type": "admin", "org": "hub", "role": "project_admin"}]
         impl = "nvflare.lighter.impl"
         builders = [
@@ -153,13 +166,15 @@ class Federation:
         plan = plan or replace(new_plan(layer_task="sums:Sums"), optimizer={"elementwise": {"rule": "sgd", "lr": 0.5}})
         box, folder = self.folder / "box", self.folder / "coordinator"
         box.mkdir(exist_ok=True)
-        found = Coordination(
+        prepare(folder, self.coordination(plan, box, wait_seconds), plan, code, key or new_key())
+        self.start_coordinator()
+        return MailboxMembers(box, on_wait=self.look)
+
+    def coordination(self, plan, box, wait_seconds):
+        return Coordination(
             kit=str(self.kits / "localhost"), admin=str(self.kits / ADMIN), mailbox=str(box),
             roster=plan.federation.roster, quorum=plan.federation.table.quorum, wait_seconds=wait_seconds,
         )  # fmt: skip
-        prepare(folder, found, plan, code, key or new_key())
-        self.start_coordinator()
-        return MailboxMembers(box, on_wait=self.look)
 
     def start_coordinator(self):
         folder = self.folder / "coordinator"
@@ -168,6 +183,18 @@ class Federation:
                 [sys.executable, "-m", MODULE, str(folder)], env=self.environ, stdout=log, stderr=log,
                 stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
+
+    @contextmanager
+    def gang(self, plan, home, warm, *, code=CODE, key, wait_seconds=600.0):
+        """The gang of a run in the new folder `home`, with its coordinator beside it as a driver keeps one."""
+        home.mkdir()
+        unpack(code, home / "code")
+        gang = Gang(home, warm, home / "code")
+        box, folder = home / MAILBOX, home / "coordinator"
+        box.mkdir()
+        prepare(folder, self.coordination(plan, box, wait_seconds), plan, code, key)
+        with coordinator_process(MODULE, folder, self.environ):
+            yield gang
 
     def look(self):
         if self.processes["coordinator"].poll() not in (None, 0):
@@ -192,3 +219,15 @@ class Federation:
         for pid in procfs.with_variable("GANGLINE_TEST_FEDERATION", str(self.folder)):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def open_server(federation):
+    """NVFlare's server of the kit itself, with its own settings and stores in the kit."""
+    server = federation.kits / "localhost"
+    plain = json.loads((server / "local/resources.json.default").read_text())
+    plain["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(server / "snapshots")
+    [store] = [each for each in plain["components"] if each["id"] == "job_manager"]
+    store["args"]["uri_root"] = str(server / "jobs")
+    (server / "local/resources.json").write_text(json.dumps(plain))
+    federation.start("localhost")
+    return server

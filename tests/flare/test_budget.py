@@ -17,6 +17,7 @@ def ledger(tmp_path):
     return PrivacyLedger(tmp_path / "ledger.jsonl")
 
 
+@pytest.mark.row("FL5")
 def test_a_run_reserves_once_and_each_training_counts(ledger):
     for _ in range(3):
         ledger.begin_training("a", **RUN)
@@ -36,6 +37,7 @@ def test_what_was_reserved_does_not_change(ledger):
             ledger.begin_training("a", **RUN | other)
 
 
+@pytest.mark.row("FL5")
 def test_a_crash_before_the_step_refunds_nothing(tmp_path):
     path = tmp_path / "ledger.jsonl"
     program = (
@@ -48,6 +50,7 @@ def test_a_crash_before_the_step_refunds_nothing(tmp_path):
     assert PrivacyLedger(path).spent() == 4.0
 
 
+@pytest.mark.row("FL5")
 def test_the_line_is_synced_before_the_training_begins(ledger, monkeypatch):
     synced = []
     real = os.fsync

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.flare.federation import ADMIN, Federation
+from tests.flare.federation import ADMIN, Federation, open_server
 from tests.flare.offers import new_key, new_plan
 
 from gangline import procfs
@@ -93,14 +93,9 @@ def raw_job(folder, path, *, members, code=False):
 @pytest.mark.row("FL4")
 def test_a_member_that_joined_takes_no_other_class_code_command_or_log(federation, tmp_path):
     """`bremen` has not joined: it shows that each of these is open before, and that the test can see it."""
-    server = federation.kits / "localhost"
-    plain = json.loads((server / "local/resources.json.default").read_text())
-    plain["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(server / "snapshots")
-    [store] = [each for each in plain["components"] if each["id"] == "job_manager"]
-    store["args"]["uri_root"] = str(server / "jobs")
-    (server / "local/resources.json").write_text(json.dumps(plain))
+    server = open_server(federation)
     federation.join("aachen")
-    for name in ("localhost", "aachen", "bremen"):
+    for name in ("aachen", "bremen"):
         federation.start(name)
     trainer = "nvflare.app_common.np.np_trainer.NPTrainer"
     jobs = {

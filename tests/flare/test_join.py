@@ -34,6 +34,7 @@ def change(kit, name, **keys):
     path.write_text(json.dumps(json.loads(path.read_text()) | keys))
 
 
+@pytest.mark.row("FL4")
 def test_joining_leaves_one_class_no_code_no_commands_and_no_logs(kit):
     require_closed(kit)
     plain = json.loads(kit.local("resources.json").read_text())

@@ -14,6 +14,7 @@ def approve_all(member):
         member.codes.approve(code, by="administrator")
 
 
+@pytest.mark.row("FL4")
 def test_a_code_waits_until_it_is_approved(tmp_path):
     _, member = new_member(tmp_path)
     offered = new_offer(new_key())
@@ -107,6 +108,7 @@ def test_the_whole_key_of_a_signer_counts_and_not_its_id(tmp_path):
     assert member.answer(*new_offer(other, layer=layer)).state == "pending"
 
 
+@pytest.mark.row("FL5")
 def test_over_budget_is_refused_before_any_step(tmp_path):
     _, member = new_member(tmp_path, epsilon=8.0)
     key = new_key()

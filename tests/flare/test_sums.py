@@ -97,11 +97,13 @@ def test_a_round_that_judges_has_metrics_alone(kits, offer):
     assert together.metrics["accuracy"] == (6.0, 30.0)
 
 
+@pytest.mark.row("FL1")
 def test_a_vector_that_is_missing_loses_the_round(kits, offer):
     opened, *_ = play(kits, offer, call_of(3), silent=("bremen",))
     assert opened.answers().contributions == ()
 
 
+@pytest.mark.row("FL3")
 def test_an_attempt_is_answered_once_by_this_process_and_by_a_later_one(kits, offer):
     _, sums, payload, _ = play(kits, offer, call_of(4))
     with pytest.raises(IntegrityError):

@@ -62,6 +62,11 @@ class Place:
         body = {"type": "gitea", "active": True, "events": events, "config": config}
         self.gitea.call("POST", f"{self.path}/hooks", body, user=self.owner)
 
+    def give_label(self, pull_request: int, name: str) -> None:
+        label = self.gitea.call("POST", f"{self.path}/labels", {"name": name, "color": "#00aabb"}, user=self.owner)
+        body = {"labels": [label["id"]]}
+        self.gitea.call("POST", f"{self.path}/issues/{pull_request}/labels", body, user=self.owner)
+
     def comments(self, pull_request: int) -> list[dict]:
         return self.gitea.call("GET", f"{self.path}/issues/{pull_request}/comments") or []
 

@@ -125,3 +125,23 @@ def test_a_newer_push_supersedes_what_trains_and_both_commits_say_so(service, pl
 def reported_as(place, sha, state):
     found = place.statuses(sha).get("gangline/train")
     return found if found and found[0] == state else None
+
+
+SPACE = '[search.space]\n"optimizer.elementwise.lr" = { low = 1e-4, high = 1.0 }\n'
+
+
+def test_a_pull_request_that_gets_the_label_search_is_asked_for_a_search(service, place, repo):
+    """What a forge sends when a label is given is its own, so it comes from a real one; the search has no metric."""
+    git(repo, "checkout", "--quiet", "-b", "searched")
+    sha = commit(repo, {"line.toml": repositories.LINE + SPACE})
+    place.push(repo)
+    place.push(repo, "searched")
+    pull = place.open_pull("searched")
+    place.give_label(pull, "search")
+
+    def said():
+        return [each["body"] for each in place.comments(pull) if "is not searched" in each["body"]]
+
+    (text,) = until("a comment says why there is no search", said)
+    assert f"Commit {sha[:12]} is not searched" in text
+    assert "search.metric: wanted a metric" in text

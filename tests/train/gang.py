@@ -103,6 +103,10 @@ class Generation:
         own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "GANGLINE_HEARTBEAT": str(home / "heartbeat" / str(rank))}
         return RankStart(rank=rank, argv=(), environ=base | own, cwd=self.gang.code, log=home / f"{rank}.log")
 
+    def codes(self) -> dict[int, int]:
+        """Exit codes of the ranks that have ended."""
+        return self._codes()
+
     def wait(self) -> list[int]:
         deadline = time.monotonic() + DEADLINE_SECONDS
         while len(codes := self._codes()) < self.world_size:

@@ -26,7 +26,7 @@ from gangline.errors import TrainingError, error_for
 START_SECONDS = 60.0
 PREFIX = "gangline-run-"
 YOUNG_SECONDS = 60.0
-"""Of a folder that may not have its lock yet."""
+"""Age of a folder up to which it may not have its lock yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ def _batch_scheduler(facts: ClusterFacts, route: Literal["volcano", "kai"]) -> F
 
 
 def _placer(api: KubernetesApi, facts: ClusterFacts) -> Finding:
-    """Without one, drivers place the gangs that they follow, if they have the rights."""
+    """Is there a placer? Without one, drivers place the gangs that they follow, if they have the rights."""
     if facts.placer or facts.topologies:
         text = "ok" if facts.placer else "not needed: Kueue has a topology"
         return Finding(name="placer", ok=True, needed=False, text=text)

@@ -28,14 +28,14 @@ class ProbeReport:
     """One measurement of the network."""
 
     measured: Mapping[str, Any]
-    """For programs."""
+    """The measurement, for programs."""
     lines: Sequence[str]
-    """For people."""
+    """The same, for people."""
     diagnoses: Sequence[Diagnosis]
     unreachable: Mapping[str, str]
     """Why, by server."""
     links: LinkMeasurement | None = None
-    """For plans; None: not measured."""
+    """Measured links, for plans; None: not measured."""
 
     @property
     def is_well(self) -> bool:
@@ -43,7 +43,7 @@ class ProbeReport:
         return not self.diagnoses and not self.unreachable
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """The report for JSON."""
         return {**self.measured, "diagnoses": self.diagnoses, "unreachable": self.unreachable}
 
     def text(self) -> list[str]:

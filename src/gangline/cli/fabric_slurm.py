@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gangline.line.gangs.podsets import PlannedNodes
 
 _NAME = "gangline"
-"""Of a job that belongs to no run."""
+"""Name of a job that belongs to no run."""
 
 
 def slurm(

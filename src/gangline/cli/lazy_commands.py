@@ -76,7 +76,7 @@ class _PlainValues:
 
 
 def _plain_values(params: Sequence[Any]) -> list[Any]:
-    """`params`, read so, where typer has such."""
+    """Parameters of a command; those that typer made give plain values."""
     for each in params:
         if hasattr(each, "get_runtime_param") and "get_runtime_param" not in vars(each):
             each.get_runtime_param = partial(_PlainValues, each.get_runtime_param)
@@ -84,7 +84,7 @@ def _plain_values(params: Sequence[Any]) -> list[Any]:
 
 
 def _with_plain_values(command: Any) -> Any:
-    """`command` whose parameters, its `--help` among them, are read so."""
+    """`command` whose parameters, its `--help` among them, give plain values."""
     params_of = command.get_params
     command.get_params = lambda ctx: _plain_values(params_of(ctx))
     for each in getattr(command, "commands", {}).values():

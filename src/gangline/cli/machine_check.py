@@ -30,7 +30,7 @@ class Finding:
     ok: bool
     text: str
     needed: bool = True
-    """By `gangline run` on this machine."""
+    """`gangline run` on this machine needs it."""
     without: str = ""
     """What to do, or what works without it."""
 

@@ -54,12 +54,12 @@ ENTRIES = (
     CommandEntry("sweep", "Delete gangs whose run has ended or has no driver.", _CARE),
     CommandEntry("placer", "Give queued gangs of a cluster their servers, whole gangs only.", _CARE),
     CommandEntry("store", "Check or copy the object store.", _CARE),
-    CommandEntry("fabric", "The network: what there is, what it makes of a training, what is slow in it.", _CARE),
+    CommandEntry("fabric", "The network: what there is, how it changes speed and cost, what is slow in it.", _CARE),
     CommandEntry("metrics", "Check or export the metric series of runs.", _CARE),
 )
 
 _LONGEST_LINE = 4000
-"""Of a message."""
+"""Most characters of a message."""
 _KINDS = {CancelledError.exit_code: "stopped", StillRunning.exit_code: "still running"}
 """Endings that are no errors."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})

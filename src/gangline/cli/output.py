@@ -29,7 +29,7 @@ def answer(value: Any, text: str, *, json: bool) -> None:
 
 
 def print_or_write(text: str, out: Path | None) -> None:
-    """On stdout where `out` is nothing or `-`; else into that file, whose path is printed.
+    """Print `text` on stdout where `out` is nothing or `-`; else write it into that file and print its path.
 
     Raises:
         StorageError: It cannot be written.
@@ -42,7 +42,7 @@ def print_or_write(text: str, out: Path | None) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Into a file, its folder made where it is missing.
+    """Write `text` into a file, whose folder is made where it is missing.
 
     Raises:
         StorageError: It cannot be written.

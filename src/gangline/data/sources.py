@@ -34,7 +34,7 @@ BLOCK_BYTES = 64 << 20
 """Size of one request; each is tried again on its own."""
 MOST_FILES = 100_000
 _TIMEOUT_SECONDS = (10.0, 60.0)
-"""Of a connection, and of a silent server; fsspec has none for WebHDFS."""
+"""Limits on a connection, and on a silent server; fsspec has none for WebHDFS."""
 _WILD = frozenset("*?[")
 
 

@@ -85,7 +85,7 @@ class RemoteObjects:
     folder: str
     """Path in the remote; empty: its top."""
     url: str
-    """As messages name it."""
+    """Address of the remote for messages."""
 
     def place_of(self, pointer: Pointer) -> str | None:
         """Path of the pointer's object in the remote; None: it has none."""

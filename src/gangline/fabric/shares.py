@@ -1,4 +1,4 @@
-"""Samples of a step for replicas of unlike speed: the split that is first done, what it saves, what none beats. Pure.
+"""Samples of a step for replicas of unlike speed: the split that finishes first, what it saves, and a bound. Pure.
 
 Only replicas (`dp_replicate`) may take unlike shares: the loss is a weighted sum, whose mean over the step stays exact.
 """
@@ -50,7 +50,7 @@ def split_by_speed(samples: int, speeds: Sequence[float], *, least: int = 1) -> 
 
 
 def by_speed(speeds: Sequence[float], samples: int, *, least: int) -> tuple[int, ...]:
-    """Split `samples` in proportion to `speeds`, each at least `least`; each goes to the replica that is first done.
+    """Split `samples` in proportion to `speeds`, each at least `least`; each goes to the replica that finishes first.
 
     No other split is done sooner. Proportional shares that are rounded by their remainders can take longer: 12 samples
     at speeds 0.5, 1, 0.6, 0.8, 1, 0.9 are then (1, 3, 2, 2, 2, 2), which takes 11 % longer than (1, 3, 1, 2, 3, 2).

@@ -56,7 +56,7 @@ REFERENCE_FABRIC = Fabric(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OrderForecast:
-    """What one order of servers makes of a training."""
+    """How one order of servers changes speed, days and cost of a training."""
 
     order: Order
     policy: PathPolicy

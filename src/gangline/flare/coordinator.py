@@ -280,8 +280,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     except Exception as error:  # nvflare raises many kinds where its server is gone
-        sys.stderr.write(f"NVFlare's server is lost: {type(error).__name__}: {error}\n")
-        _begin_again(folder, box, generation + 1)
+        found = f"{type(error).__name__}: {error}"
+        sys.stderr.write(f"NVFlare's server is lost: {found}\n")
+        _begin_again(folder, box, generation + 1, found=found)
     return 0
 
 
@@ -289,7 +290,7 @@ def _serve(folder: Path, found: Coordination, box: Mailbox, *, parent: int, most
     """Run a server and the coordinator with it.
 
     Raises:
-        CapacityError: The server does not start, or its port is taken.
+        CapacityError: The server's port is taken.
         ConfigError: A kit lacks a file.
         Exception: Whatever NVFlare raises where its server is lost.
     """
@@ -301,12 +302,15 @@ def _serve(folder: Path, found: Coordination, box: Mailbox, *, parent: int, most
         RunCoordinator(folder=folder, found=found, kit=kit, session=session, box=box, parent=parent).run()
 
 
-def _begin_again(folder: Path, box: Mailbox, generation: int) -> None:
+def _begin_again(folder: Path, box: Mailbox, generation: int, *, found: str) -> None:
     """Replace this process by the next generation: the round that was open is lost; nvflare connects once a process."""
     call = box.next_call()
     if generation >= _MOST_GENERATIONS:
         if call is not None:
-            box.fail(call, CapacityError(f"NVFlare's server died {generation} times; server.log in its kit says why"))
+            text = (
+                f"NVFlare's server died {generation} times, at last: {found}; gangline/server.log in its kit says why"
+            )
+            box.fail(call, CapacityError(text))
         return
     if call is not None:
         box.answer(call, RoundAnswers(contributions=()))

@@ -14,7 +14,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from gangline.errors import ConfigError, GanglineError, GateError, IntegrityError
+from gangline.errors import CapacityError, ConfigError, GanglineError, GateError, IntegrityError
 from gangline.federated.protocol import RefusedReason
 from gangline.flare.join import require_closed
 from gangline.flare.kit import CLIENT, Kit, open_kit
@@ -107,4 +107,6 @@ def _reason_of(error: Exception) -> RefusedReason:
         return "budget"
     if isinstance(error, IntegrityError):
         return "code"
+    if isinstance(error, CapacityError):
+        return "lost"
     return "error"

@@ -68,7 +68,7 @@ def admin_session(admin: Kit, process: "subprocess.Popen[bytes]") -> Iterator[An
     """NVFlare's session of an admin kit with the server that `process` starts.
 
     Raises:
-        CapacityError: It ended, or did not answer in time.
+        ConnectionError: It ended, or did not answer in time; another start may do better.
     """
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
@@ -126,10 +126,8 @@ def _wait_for_port(host: str, port: int, process: "subprocess.Popen[bytes]") -> 
             return
 
 
-def _unreachable(found: str) -> CapacityError:
-    return CapacityError(
-        f"wanted NVFlare's server, found {found}; server.log in the folder gangline of its kit says why"
-    )
+def _unreachable(found: str) -> ConnectionError:
+    return ConnectionError(f"wanted NVFlare's server, found {found}")
 
 
 def _end_all(folder: Path) -> None:

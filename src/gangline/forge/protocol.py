@@ -81,8 +81,8 @@ class Forge(Protocol):
         """Check the signature over the raw body in constant time, then parse; no I/O.
 
         Raises:
-            ForgedError: Signature wrong or absent.
-            MalformedError: Signed, but no delivery of this forge.
+            InvalidSignatureError: Signature wrong or absent.
+            MalformedDeliveryError: Signed, but no delivery of this forge.
         """
         ...
 

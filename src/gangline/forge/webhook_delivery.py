@@ -41,7 +41,7 @@ def read_json(body: bytes) -> dict[str, Any]:
     """The object in `body`.
 
     Raises:
-        MalformedError: Too large, too deep, no JSON, or no object.
+        MalformedDeliveryError: Too large, too deep, no JSON, or no object.
     """
     if len(body) > MAX_BYTES:
         raise MalformedDeliveryError(f"wanted at most {MAX_BYTES >> 20} MiB, found {len(body)} bytes")

@@ -71,7 +71,7 @@ class GangEvent:
 
     @property
     def waiting(self) -> Waiting:
-        """Of an event of that kind, what a record says of the gang."""
+        """Waiting of a record, made of an event of that kind."""
         until, starts_now = self.data.get("until"), self.data.get("would_start_now")
         return Waiting(who=self.text, until=until or None, would_start_now=starts_now or None)
 

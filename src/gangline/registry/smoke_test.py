@@ -105,6 +105,7 @@ def _job(
         "text": [f"../data/{Path(path).relative_to(data)}" for path in data_paths(small_plan, data)],
         "shards": [], "holdout": plan.data.holdout, "seed": plan.seed, "model": plan.model,
         "dataset": [to_plain(each) for each in shards],
+        "data_of_members": plan.federation is not None and plan.federation.is_data_of_members,
     }  # fmt: skip
     files: dict[str, bytes | Path] = {"model": folder, "data": data, "options.json": json.dumps(options).encode()}
     arguments = ("../model", "--code", ".", "--options", "../options.json")

@@ -55,7 +55,7 @@ class StageProgress:
     waiting: str = ""
     state: str = ""
     doing: str = ""
-    """One of `DOINGS`; empty: it steps, or that is not known."""
+    """One of `ACTIVITY_WORDS`; empty: it steps, or that is not known."""
     steps_now: bool = False
     """Rank 0 has made steps since its gang started, or started again."""
     is_over: bool = False

@@ -34,7 +34,7 @@ class BisectCommit:
     """`records`, `trained`, `same as <commit>`; empty: nothing is known."""
     runs: tuple[str, ...] = ()
     seconds: float = 0.0
-    """That ranks were held for it, by this search."""
+    """Seconds that this search held ranks for it."""
     reason: str = ""
     """Why it is skipped; or what else there is to say."""
     unreported: bool = False
@@ -59,11 +59,11 @@ class BisectState(Document):
     at: int
     """Step that values are of."""
     steps: int
-    """Of the whole training; of both ends the smaller number."""
+    """Steps of the whole training, the smaller number of both ends."""
     better: Better | None = None
     """None: the bad end is worse by being other."""
     seeds: int
-    """Of each commit at first."""
+    """Seeds that each commit is trained with at first."""
     error: float
     """Bound on the chance that the answer is wrong."""
     resource: Literal["gpu", "cpu"] = "cpu"
@@ -71,7 +71,7 @@ class BisectState(Document):
     suspects: tuple[BisectCommit, ...] = ()
     ending: Ending | None = None
     first_bad: str | None = None
-    """Of a search that has found it."""
+    """The answer, once it is found."""
     notes: tuple[str, ...] = ()
     """What is not as a bisection hopes: regressions that came and went, commits that do neither."""
     end_steps: tuple[int, ...] = ()
@@ -86,7 +86,7 @@ class BisectState(Document):
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """Of each suspect, oldest first."""
+        """Side of each suspect, oldest first."""
         return tuple(each.side for each in self.suspects)
 
     @property

@@ -144,7 +144,7 @@ def _is_text(plain: Any) -> bool:
 
 
 _Reader = Callable[[Any, str], Any]
-"""From plain data and its path to a value, or an IntegrityError."""
+"""Function of plain data and its path: the value, or an IntegrityError."""
 
 
 def _reader_of(kind: Any) -> _Reader:
@@ -162,7 +162,7 @@ def _reader_of(kind: Any) -> _Reader:
 
 
 def _plain_reader(kind: Any) -> _Reader:
-    """Of a type that has no arguments."""
+    """Reader of a type that has no arguments."""
     if kind is Any:
         return _read_anything
     if kind is float:

@@ -12,7 +12,7 @@ class DataFile:
     """One file of the data, by digest."""
 
     path: str
-    """As the task sees it: relative to the data folder of the gang."""
+    """Path below the data folder of the gang: the one that the task sees."""
     key: str
     """`blobs/sha256/<digest>` in the store."""
     size_bytes: int

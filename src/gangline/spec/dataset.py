@@ -15,7 +15,7 @@ PREFIX = "datasets/"
 """First segment of all keys of data sets; no line and no site names a key below it."""
 MOST_SHARDS = 100_000
 MOST_ROWS = 10**10
-"""Of one version, in all its shards."""
+"""Most rows of one version, in all its shards."""
 MOST_MANIFEST_BYTES = 64 << 20
 Split = Literal["train", "holdout"]
 

@@ -7,7 +7,7 @@ ServerRule = Literal["sgd", "adam"]
 Merge = Literal["mean", "median", "trimmed"]
 RefusedReason = Literal[
     "unknown_member", "old_round", "second_answer", "shape", "size", "not_finite", "signature", "code", "budget",
-    "data", "class_list", "error",
+    "data", "class_list", "lost", "error",
 ]  # fmt: skip
 """Why an answer or a member does not count; each is counted by itself."""
 
@@ -100,3 +100,8 @@ class FederationPlan:
     """Names of the members that may take part, sorted."""
     simulated: bool
     """Members are simulated in this gang, on shares of the commit's data."""
+
+    @property
+    def is_data_of_members(self) -> bool:
+        """Whether no sample is on this side: real members train, and judge the model on their own."""
+        return not self.simulated and self.table.evaluate == "members"

@@ -14,9 +14,9 @@ class Term:
     part: str
     """A word of PARTS."""
     seconds: float
-    """Of one step of one rank."""
+    """Seconds that one step of one rank spends on it."""
     raw_seconds: float | None = None
-    """As it came before earlier runs corrected it; None: it has no formula, as of what was measured."""
+    """`seconds` without the correction by earlier runs; None: no formula gave them, they were measured."""
     origin: str
     """`given` by the site, `published` by the maker, `assumed` shares of that, `measured` here or in `n=` runs,
     `calibrated n=`, `default`."""
@@ -36,19 +36,20 @@ class GradientBuckets:
     """Messages in which copies average their gradients during the last backward pass of a step."""
 
     count: int
-    """By their size alone: torch's own has a first one of 1 MiB besides, and no tensor is divided."""
+    """Buckets that follow from their size alone: torch's own has a first one of 1 MiB besides, and no tensor is
+    divided."""
     size_bytes: float
-    """Of one, in float32."""
+    """Size of one bucket, in float32."""
     is_given: bool = False
-    """By the line; else it is torch's own size."""
+    """The line gives the size; else it is torch's own."""
     exposed_seconds: float | None = None
-    """From the end of that pass until all are averaged, on a link that does nothing else; None: not known."""
+    """Seconds from the end of that pass until all are averaged, on a link that does nothing else; None: not known."""
     latency_seconds: float | None = None
-    """Of the smallest message."""
+    """Seconds of the smallest message."""
     latency_origin: str = "measured"
     """`measured`, or `given` by the site or its fabric."""
     best_count: int | None = None
-    """That would leave least exposed by the same model; nothing is chosen by it."""
+    """Number of buckets that would leave least exposed by the same model; nothing is chosen by it."""
     best_exposed_seconds: float | None = None
 
 
@@ -57,21 +58,21 @@ class UpdateTraffic:
     """Updates of matrices from their owners to all copies, where they travel during the next forward pass."""
 
     buckets: int
-    """Of equal size, one after the other."""
+    """Number of buckets, equal in size, sent one after the other."""
     size_bytes: float
-    """Of one, on each rank."""
+    """Size of one bucket, on each rank."""
     seconds: float
-    """Of all on their way."""
+    """Seconds that all buckets are on their way."""
     hiding_seconds: float
     """Computing of that pass that hides them: the share that the site grants, less what other exchanges take of it."""
     exposed_seconds: float
-    """That the pass waits for them, as the forecast counts."""
+    """Seconds that the pass waits for them, as the forecast counts."""
     least_exposed_seconds: float
-    """That it would wait if all its computing hid them."""
+    """Seconds that it would wait if all its computing hid them."""
 
     @property
     def hidden_seconds(self) -> float:
-        """Of `seconds`, as the forecast counts."""
+        """The part of `seconds` that computing hides, as the forecast counts."""
         return self.seconds - self.exposed_seconds
 
 
@@ -87,15 +88,15 @@ class Forecast:
     memory_causes: tuple[MemoryCause, ...] = ()
     """What `memory_bytes` consists of, by formula; empty: not known."""
     step_seconds: float | None = None
-    """Of an ordinary step: what it does for a save is not in it, though in `wall_seconds`."""
+    """Seconds of an ordinary step: what it does for a save is not in it, though in `wall_seconds`."""
     wall_seconds: float | None = None
-    """Of the whole training: its steps over `effective_share`, after the start."""
+    """Seconds of the whole training: its steps over `effective_share`, after the start."""
     effective_share: float = 1.0
     """Share of the time that becomes steps, where saves and interruptions are counted."""
     restart: Term | None = None
-    """From an interruption to the next step, as `effective_share` counts it; None: it counts none."""
+    """Time from an interruption to the next step, as `effective_share` counts it; None: it counts none."""
     interrupt_probability: float | None = None
-    """That a failure of some device stops the gang within `wall_seconds`; None: not asked, as on cores."""
+    """Chance that a failure of some device stops the gang within `wall_seconds`; None: not asked, as on cores."""
     gpu_hours: float | None = None
     money: float | None = None
     flops_per_sample: float | None = None
@@ -105,7 +106,7 @@ class Forecast:
     bubble: float | None = None
     """Share of a pipeline's time in which a rank has nothing to do."""
     wire_bytes: float | None = None
-    """That one rank sends to others in a step."""
+    """Bytes that one rank sends to others in a step."""
     terms: tuple[Term, ...] = ()
     """Parts of the step, each at most once."""
     buckets: GradientBuckets | None = None
@@ -116,7 +117,7 @@ class Forecast:
     """How the shape is run: samples of a pass, what is computed again, how gradients are squeezed; equal for equal
     runs."""
     device_name: str = ""
-    """Of the processor or GPU that the rates behind `terms` are about."""
+    """Processor or GPU that the rates behind `terms` are about."""
     missing: str = ""
     """Why there is no step time; empty: there is one, or none was computed."""
     origin: str = "unknown"

@@ -13,10 +13,10 @@ class FusedParameter:
     parts: tuple[str, ...]
     """Names of the others, in the order of the split rule; of `stack` one, with `{}` for the number."""
     split: Literal["gate_up", "gate_up_interleaved", "qkv", "qkv_by_group", "stack"]
-    """As in `[[optimizer.route]]`: which rows are whose; a bias has the same."""
+    """Split rule of `[[optimizer.route]]`: which rows are whose; a bias has the same."""
     heads: int = 0
-    """Of queries; of `qkv` and `qkv_by_group` alone, as the two below."""
+    """Heads of queries; only `qkv` and `qkv_by_group` have this and the two below."""
     kv_heads: int = 0
-    """Of keys, and of values."""
+    """Heads of keys, and of values."""
     head_dim: int = 0
     """Rows of one head."""

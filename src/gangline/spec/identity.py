@@ -20,7 +20,7 @@ MAX_GANG_NAME = 42
 ATTEMPTS = 100
 """Numbers of each chain of gangs: those of the n-th further seed of a program begin at n * 100 + 1."""
 MOST_CHAINS = 100
-"""Of one role: a gang's number has at most four digits."""
+"""Most chains of one role: a gang's number has at most four digits."""
 _GANG_TAIL = re.compile("|".join(rf"{first}|-{letter}[0-9]{{1,4}}" for first, letter in _ROLE_SUFFIX.values()))
 _RUN_PREFIX = re.compile(r"runs/(?P<project>[a-z][a-z0-9-]{0,19})/(?P<eight>[0-9a-f]{8})(?:[0-9a-f]{32}|[0-9a-f]{56})"
                          r"/(?P=project)-(?P=eight)-[a-z0-9]{6}")  # fmt: skip

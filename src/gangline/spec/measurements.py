@@ -9,7 +9,7 @@ LEDGER_CAUSES = (
 )  # fmt: skip
 """Where held seconds go; a rank is in exactly one at any instant."""
 Answer = Literal["yes", "no", "unknown"]
-"""Of a gate or a comparison."""
+"""Verdict of a gate or a comparison."""
 Better = Literal["lower", "higher"]
 """Which way a metric improves."""
 PHASES = ("data", "forward", "backward", "wait", "bubble", "optimizer", "checkpoint", "other")
@@ -79,7 +79,7 @@ class BrokenSteps:
     first: int
     last: int
     count: int
-    """From the first to the last."""
+    """Broken steps from the first to the last."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,9 +88,9 @@ class Curve:
 
     metric: str = "loss"
     points: tuple[CurvePoint, ...] = ()
-    """At most 64: the mean of each 1/64 of the steps."""
+    """The mean of each 1/64 of the steps; at most 64 points."""
     broken: tuple[BrokenSteps, ...] = ()
-    """At most 64, which no point counts."""
+    """Steps without a finite value, which no point counts; at most 64 groups."""
     seed_points: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """The same 64 places by seed, of the runs that learned a band."""
     key: str | None = None
@@ -104,11 +104,11 @@ class RankRow:
     rank: int
     node: str
     phases: dict[str, float]
-    """By word of PHASES; absent is zero."""
+    """Seconds by word of PHASES; absent is zero."""
     step_seconds: float | None = None
     """Median."""
     peak_memory_bytes: int | None = None
-    """Of tensors on a GPU; on a CPU of the whole process, Python and torch with it."""
+    """Peak of the tensors on a GPU; on a CPU of the whole process, Python and torch with it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,7 +123,7 @@ class Samples:
     skipped: int = 0
     """Left out on purpose: their step was not finite."""
     again: int = 0
-    """Of steps that were done again: they count once."""
+    """Samples of steps that were done again: they count once."""
     unknown: int = 0
     """Passed in steps that a checkpoint covers and no living rank reported."""
 
@@ -145,13 +145,13 @@ class LateUpdates:
     """Updates that reach ranks with copies during the next forward pass, on rank 0."""
 
     buckets: int
-    """In which owners send them; a block waits for those with its parameters."""
+    """Buckets in which owners send them; a block waits for those with its parameters."""
     largest_elements: int
-    """Of a bucket, on that rank."""
+    """Elements of the largest bucket on that rank."""
     are_blocks: bool
     """A bucket is a block, as the plan chose; else the line gives `bucket_elements`."""
     outstanding_bytes: float
-    """In memory until they are applied, by the plan."""
+    """Bytes in memory until they are applied, by the plan."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,7 +168,7 @@ class MatrixUpdates:
     ranks: tuple[RankUpdateCount, ...] = ()
     """The first MOST_RANKS."""
     computed: int = 0
-    """By all ranks; equal to `wanted`, or an update was computed too often or never."""
+    """Updates of all ranks; equal to `wanted`, or one was computed too often or never."""
     repeats: int = 1
     """Copies of a matrix that each compute its update; `wanted` counts them all."""
     late: LateUpdates | None = None
@@ -183,7 +183,7 @@ class StartedFrom:
 
     checkpoint: str
     step: int
-    """Of that run: this one has the steps after it."""
+    """Last step of that run: this one has those after it."""
     converted: int = 0
     """Fused parameters that were split or joined, state of the optimizer included; the plan names them."""
 
@@ -252,7 +252,7 @@ class Remedy:
     saves_percent: float | None = None
     """Share of a step's time that `shares` save against equal ones if work grows with samples; None: not known."""
     most_percent: float | None = None
-    """Of a step's time, that no split saves more than."""
+    """Bound on what any split saves, as a share of a step's time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,7 +264,7 @@ class Diagnosis:
     """Ranks, servers, links or leaves; several where they cannot be distinguished."""
     evidence: str
     cost_percent: float | None
-    """Of a step's time, for the whole gang; None: not known."""
+    """Share of a step's time that it costs the whole gang; None: not known."""
     action: Remedy
 
 
@@ -275,11 +275,11 @@ class Ledger:
     resource: Literal["gpu", "cpu"]
     allocated_seconds: float
     seconds: dict[str, float]
-    """By cause of LEDGER_CAUSES; absent is zero."""
+    """Seconds by cause of LEDGER_CAUSES; absent is zero."""
 
     @property
     def useful_share(self) -> float | None:
-        """Of the allocation, computed in; None: no rank reported a step, as programs need not."""
+        """Share of the allocation that ranks computed in; None: no rank reported a step, as programs need not."""
         return self._share("compute")
 
     @property
@@ -331,7 +331,7 @@ class Drill:
     lost_steps: int | None = None
     lost_seconds: float | None = None
     lost_samples: int | None = None
-    """In no step that counts; None: the steps did not say which samples they took."""
+    """Samples in no step that counts; None: the steps did not say which samples they took."""
     repeated_samples: int | None = None
-    """In two steps that count; None likewise."""
+    """Samples in two steps that count; None: the steps did not say which samples they took."""
     arguments: dict[str, Any] = field(default_factory=dict)

@@ -14,7 +14,7 @@ class ModelLayer:
     """Inside its part."""
     kind: str
     shape: tuple[int, ...]
-    """Of its largest weight."""
+    """Shape of its largest weight."""
     parameters: int
     rule: str = ""
     """Word of tensor parallelism; empty: every tensor-parallel peer has it whole."""
@@ -31,7 +31,7 @@ class ModelPart:
     repeats: int = 1
     is_block: bool = True
     parameters: int
-    """Of one."""
+    """Parameters of one of them."""
     layers: tuple[ModelLayer, ...] = ()
 
 

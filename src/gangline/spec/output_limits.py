@@ -11,9 +11,9 @@ MOST_METRIC_BYTES = 1024 * MIB
 MOST_EVENT_BYTES = 1024 * MIB
 """ranks/<rank>.jsonl: of rank 0 over all attempts, of another rank in its last."""
 MOST_STEPS = 2_000_000
-"""With a loss of their own; each costs some 200 bytes of memory."""
+"""Most steps with a loss of their own; each costs some 200 bytes of memory."""
 MOST_NAMES = 64
-"""Of numbers in a row of metrics.jsonl."""
+"""Most numbers in a row of metrics.jsonl."""
 MOST_RESULT_BYTES = 32 * MIB
 """4,096 losses of 100 seeds are 12 MiB, names of 100,000 tensors 20."""
 MOST_JOBS = 1000
@@ -26,15 +26,15 @@ MOST_WEIGHTS_FILES = 256
 MOST_NAME = 200
 """Characters of such a name."""
 MOST_OUTPUTS_BYTES = 32 * MIB
-"""Of the list of what a program wrote: 100,000 paths of 200 characters."""
+"""Largest list of what a program wrote: 100,000 paths of 200 characters."""
 MOST_METRIC_LINES = 100_000
-"""Of a program's own metrics file."""
+"""Most lines of a program's own metrics file."""
 MOST_SUMMARY_BYTES = 4 * MIB
-"""Of one rank's profile; 100 steps of 100 operators are 1 MiB."""
+"""Largest profile of one rank; 100 steps of 100 operators are 1 MiB."""
 MOST_TRACE_BYTES = 64 * MIB
 """A rank keeps no larger one."""
 MOST_PROFILES = 4096
 """Files: 32 windows of 64 ranks."""
 MOST_PICTURE_BYTES = 16 * MIB
 MOST_LOG_BYTES = 8 * MIB
-"""As a pod leaves of each rank's log, its last."""
+"""The end of each rank's log that a pod leaves."""

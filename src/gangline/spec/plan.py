@@ -31,7 +31,7 @@ Device = Literal["cpu", "cuda"]
 Verdict = Literal[
     "chosen", "runner_up", "lost", "more_axes", "dearer", "late", "over_budget", "no_servers", "no_fit", "unsupported"
 ]
-"""Of a candidate: `lost` is slower; `more_axes` as fast and less simple; `no_servers` finds none free now."""
+"""Fate of a candidate: `lost` is slower; `more_axes` as fast and less simple; `no_servers` finds none free now."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +48,7 @@ class ProgramSpec:
     path: tuple[str, ...] = ()
     """Folders of the code layer that are on the path behind the one that the program is started in."""
     folder: str = ""
-    """Of the code layer, in which ranks start; empty: at its top."""
+    """Folder of the code layer in which ranks start; empty: its top."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,10 +85,10 @@ class SaveCosts:
     """What earlier runs of a line measured: the interval between saves follows from it."""
 
     blocking_seconds: float
-    """For which one save stops the training."""
+    """Seconds that one save stops the training."""
     step_seconds: float
     seconds_between_failures: float
-    """Of the whole gang, on average; how long a restart takes changes no interval."""
+    """Mean over the whole gang; how long a restart takes changes no interval."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,11 +111,11 @@ class Recovery:
     """What becomes of lost ranks and of numbers that are not finite."""
 
     mode: Literal["restart", "live"] = "restart"
-    """After a lost rank: a new generation of all ranks, or the living go on."""
+    """What follows a lost rank: a new generation of all ranks, or the living go on."""
     max_events: int = 10
     """Restarts that a run may spend; refilled after a clean hour."""
     non_finite: Literal["stop", "skip", "rollback"] = "stop"
-    """After a loss or gradient that is not finite: stop, skip the step, or go back to a checkpoint."""
+    """What follows a loss or gradient that is not finite: stop, skip the step, or go back to a checkpoint."""
     stragglers: Literal["name", "rebalance", "evict"] = "name"
     """What follows when a rank is found slow: a word in the record, less work for its replica, or a gang without it."""
 
@@ -222,9 +222,9 @@ class Plan(Document):
     evaluate_metrics: tuple[str, ...] = ()
     """Empty: all that the task returns."""
     jobs: tuple[Job, ...] = ()
-    """Of evaluate and prove gangs of a task; a gang that trains one seed from its saves on has none."""
+    """Jobs of evaluate and prove gangs of a task; a gang that trains one seed from its saves on has none."""
     sizes: tuple[Size, ...] = ()
-    """Of an elastic gang: the other world sizes it may go on with; empty: it stays as it is."""
+    """Other world sizes that an elastic gang may go on with; empty: it stays as it is."""
     reason: str = ""
     candidates: tuple[Candidate, ...] = ()
     forecast: Forecast = Forecast()
@@ -239,7 +239,7 @@ class Plan(Document):
 
     @property
     def is_seed(self) -> bool:
-        """Of a program that is trained once more, with another seed than the run's."""
+        """Does it train a program once more, with another seed than the run's?"""
         return self.role == "evaluate" and not self.jobs
 
     @property

@@ -16,7 +16,7 @@ class Unit:
     """Equal blocks in a row, or what no block holds; figures of one of them and one sample, forward and backward."""
 
     name: str
-    """Of the first; empty: all that lies outside the blocks, the loss included."""
+    """Name of the first; empty: all that lies outside the blocks, the loss included."""
     count: int = 1
     parameters: int
     flops: float
@@ -25,7 +25,7 @@ class Unit:
     boundary_bytes: float
     """What it hands to the next."""
     expert_parameters: int = 0
-    """Of `parameters`, those that expert parallelism deals out."""
+    """Those of `parameters` that expert parallelism deals out."""
     expert_entries: float = 0.0
     """Numbers in the rows that its experts take, each as often as it has experts to go to."""
 
@@ -45,23 +45,23 @@ class Attention:
     """Fused attention of one size, forward and backward; scores are never whole."""
 
     heads: int
-    """Of all samples together."""
+    """Heads of all samples together."""
     queries: int
     keys: int
     width: int
-    """Of a head."""
+    """Width of a head."""
     is_causal: bool
     count: int = 1
 
     @property
     def flops(self) -> float:
-        """Of one, two products forward and five backward, the masked half of a causal one left out."""
+        """Operations of one, two products forward and five backward, the masked half of a causal one left out."""
         whole = 14.0 * self.heads * self.queries * self.keys * self.width
         return whole / 2 if self.is_causal else whole
 
     @property
     def counted_flops(self) -> float:
-        """Of one, as `Trace.flops_per_sample` has them: a causal mask is not taken off."""
+        """Operations of one, as `Trace.flops_per_sample` has them: a causal mask is not taken off."""
         return 2 * self.flops if self.is_causal else self.flops
 
 
@@ -71,7 +71,7 @@ class Trace:
 
     precision: Precision
     flops_per_sample: float
-    """Of matrix products, convolutions and attention; a causal mask is not taken off."""
+    """Operations of matrix products, convolutions and attention; a causal mask is not taken off."""
     moved_bytes_per_sample: float
     """Read and written by everything else."""
     moves: int = 0
@@ -79,10 +79,10 @@ class Trace:
     activation_bytes_per_sample: int
     """Growth of the peak by one more sample; the gradients of parameters are left out."""
     activation_bytes_fixed: int = 0
-    """Of the peak, whatever the number of samples."""
+    """The part of the peak that does not depend on the number of samples."""
     units: tuple[Unit, ...] = ()
     samples: int
-    """That `matrices` and `attention` are about."""
+    """Samples that `matrices` and `attention` are about."""
     matrices: tuple[Matrices, ...] = ()
     attention: tuple[Attention, ...] = ()
 
@@ -108,7 +108,7 @@ class NamedParameter:
     shape: tuple[int, ...]
     """Whole, whatever a rank holds."""
     module: ModuleKind = "other"
-    """That has it; of several the first of these kinds."""
+    """Kind of the module that has it; of several the first of these kinds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,36 +136,36 @@ class MatrixWork:
 
     rule: str
     parameters: int
-    """In its matrices."""
+    """Parameters in its matrices."""
     flops: float
     largest_flops: float
-    """Of one matrix, which one rank computes."""
+    """Operations of the largest matrix, which one rank computes."""
     sharded_bytes: int
-    """Of state in the layout of parameters."""
+    """State in the layout of parameters."""
     owner_bytes: int
-    """Of state that is kept for each matrix on one rank."""
+    """State that is kept for each matrix on one rank."""
     largest_owner_bytes: int = 0
-    """Of one matrix."""
+    """The largest such state of one matrix."""
     batch: int = 1
     """Matrices that a rank updates together, at most."""
     largest_elements: int = 0
-    """Of one matrix."""
+    """Elements of the largest matrix."""
     c_max_bytes: int = 1 << 30
-    """Of matrices that a host assembles at a time; more of one that is larger."""
+    """Bound on the matrices that a host assembles at a time; one that is larger goes alone."""
     element_bytes: int = 4
-    """Of what travels."""
+    """Bytes of an element that travels."""
     repeats: bool = False
     """Each copy of a matrix computes all updates itself and keeps all state."""
     blocks: int = 0
-    """That hold them, by their names; 0: no numbered list does."""
+    """Blocks that hold the matrices, by their names; 0: no numbered list does."""
     bucket_elements: int | None = None
-    """Of updates that owners send at a time, on each rank; None: those of a block."""
+    """Elements of updates that owners send at a time, on each rank; None: those of a block."""
     overlaps: bool = False
     """Owners send their updates during the next forward pass."""
     seconds: float | None = None
-    """By a measured table; None: `flops` at the rate of the device."""
+    """Seconds of a measured table; None: `flops` at the rate of the device."""
     largest_seconds: float | None = None
-    """Of one matrix."""
+    """Seconds of the largest matrix."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,17 +174,17 @@ class ModelProfile:
 
     parameters: int
     tensors: int = 0
-    """Of parameters, each of which an update touches on its own; 0: not counted."""
+    """Tensors of parameters, each of which an update touches on its own; 0: not counted."""
     shapes: tuple[ParameterShape, ...] = ()
-    """Of all parameters; empty: not known."""
+    """Shapes of all parameters; empty: not known."""
     named: tuple[NamedParameter, ...] = ()
     """Those that require gradients; empty: not known."""
     matrix_work: MatrixWork | None = None
-    """Under the matrix rule of the line; None: it has none, or the work of its rule is not known."""
+    """Work of the line's matrix rule; None: it has none, or the work of its rule is not known."""
     largest_block_parameters: int | None = None
     """Gathered whole by FSDP while it is computed."""
     pieces: PipelinePieces | None = None
-    """Of a pipeline; None: none can cut it, or they are not known."""
+    """What a pipeline cuts it into; None: none can cut it, or they are not known."""
     blocks: int | None = None
     """Repeated modules in a row: what a pipeline is cut between; 0: there are none; None: not known."""
     builds_optimizer: bool = False
@@ -201,7 +201,7 @@ class ModelProfile:
     activation_bytes_per_sample: int | None = None
     """Kept from forward to backward, by one sample."""
     traces: tuple[Trace, ...] = ()
-    """By precision; empty: the model could not be followed."""
+    """One trace for each precision; empty: the model could not be followed."""
     transformer: Transformer | None = None
     """Its shape, as the line gives it; None: it gives none."""
     untraced: str = ""
@@ -211,7 +211,7 @@ class ModelProfile:
 
     @property
     def outside_parameters(self) -> int:
-        """Of what no block holds; 0: not known."""
+        """Parameters that no block holds; 0: not known."""
         if self.blocks == 0:
             return self.parameters
         return next((each.parameters for trace in self.traces[:1] for each in trace.units if not each.name), 0)
@@ -252,8 +252,8 @@ class MeasuredRun:
     failures: int = 0
     """Restarts it went through."""
     restart_seconds: float | None = None
-    """From a failure to the next step, on average, without what is computed again; None: not known."""
+    """Mean seconds from a failure to the next step, without what is computed again; None: not known."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """Seconds of a step by part; empty: its clock could not tell them apart."""
     forecast: Forecast = Forecast()
-    """As it was made before the run."""
+    """The forecast that was made before the run."""

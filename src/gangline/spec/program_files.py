@@ -20,20 +20,20 @@ SAVED_PATHS = "paths.json"
 
 
 OUTPUTS_KIND = "outputs"
-"""Of the artifact that is the list."""
+"""Kind of the artifact that is the list."""
 
 
 OUTPUTS = "outputs.json"
 """Name of the list, in the store and in the gang's folder once it is in the store."""
 FOLDER = "outputs"
 OUTPUTS_VARIABLE = "GANGLINE_OUTPUTS"
-"""Variable of a gang that is asked to collect: `OutputsAsked` as JSON."""
+"""Variable of a gang that is asked to collect: `OutputsRequest` as JSON."""
 IGNORED_FOLDER = "__pycache__"
 """Folder that no program means."""
 MOST_OMITTED_LISTED = 100
 """Files that were left out and are named."""
 MOST_METRICS_BYTES = 16 << 20
-"""Of the file with the program's numbers: 100,000 lines of 150 bytes."""
+"""Largest file of the program's numbers: 100,000 lines of 150 bytes."""
 
 
 MOST_WRITERS = 64
@@ -82,7 +82,7 @@ class Outputs(Document):
     files: tuple[OutputFile, ...] = ()
     """Sorted by path."""
     left_out: tuple[OmittedFile, ...] = ()
-    """At most `MOST_OMITTED_LISTED`."""
+    """The first `MOST_OMITTED_LISTED` of them."""
     num_left_out: int = 0
     refused: str = ""
     """Why nothing was collected: more than the site allows."""
@@ -146,11 +146,11 @@ class RuntimeReport:
     """How many, by where their files are: `code` layer, `environment` of the rank, `standard` library, `gangline`,
     `compiled` into the interpreter, `elsewhere`; of the process that loaded most."""
     elsewhere: tuple[LoadedModule, ...] = ()
-    """At most 50."""
+    """Modules that are elsewhere; at most 50."""
     reads: tuple[UndeclaredRead, ...] = ()
-    """At most 100."""
+    """Files that were read and that nothing declares; at most 100."""
     num_reads: int = 0
-    """Of such files; more than `reads` where there were many."""
+    """Number of such files; more than `reads` where there were many."""
     listed: tuple[UndeclaredRead, ...] = ()
     """Folders whose names were listed and that nothing declares; at most 50."""
     num_listed: int = 0

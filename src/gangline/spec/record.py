@@ -161,7 +161,7 @@ class PlanInfo:
     precision: str
     device: str
     device_name: str = ""
-    """As its driver calls a GPU; empty where cores compute, and in records that do not say."""
+    """The driver's name of the GPU; empty where cores compute, and in records that do not say."""
     reason: str
     candidates: tuple[Candidate, ...] = ()
     """Winner first, then runner-up, then losers."""
@@ -192,7 +192,7 @@ class GangInfo:
     """Digest of the PodSet."""
     servers: tuple[str, ...] = ()
     order: RankOrder | None = None
-    """Of `servers`, once all nodes run; none: no scheduler reported them, or not all run yet."""
+    """Rank order on `servers`, once all nodes run; none: no scheduler reported them, or not all run yet."""
     admitted: str | None = None
     """When a driver first saw that it had servers: from Kueue, a placer or the scheduler. Not when it was submitted."""
     released: str | None = None
@@ -213,7 +213,7 @@ class StageInfo:
     seconds: float | None = None
     """While a driver was at work on it, and between two drivers or looks for as long as its gang went on."""
     counted_until: str | None = None
-    """Of a stage that runs: what came later is not in `seconds` yet."""
+    """Time up to which `seconds` counts a stage that runs."""
     tries: int = 0
     exit: int | None = None
     message: str = ""
@@ -256,13 +256,13 @@ class OutputsInfo:
     """What the program wrote and the line asked for: how much it is, and where the list of it lies."""
 
     key: str
-    """Of the list, an artifact of kind `outputs`; each file lies next to it as `outputs/<sha256>`."""
+    """Store key of the list, an artifact of kind `outputs`; each file lies next to it as `outputs/<sha256>`."""
     num_files: int = 0
     size_bytes: int = 0
     files: tuple[OutputFile, ...] = ()
-    """At most 32, by path; the list has all."""
+    """The first 32 by path; the list has all."""
     left_out: tuple[OmittedFile, ...] = ()
-    """At most 10: what was asked for and not kept, with the reason."""
+    """What was asked for and not kept, with the reason; at most 10."""
     num_left_out: int = 0
     refused: str = ""
     """Why nothing was kept."""
@@ -311,7 +311,7 @@ class Record(Document):
     metrics: dict[str, Metric] = field(default_factory=dict)
     curve: Curve = Curve()
     ranks: tuple[RankRow, ...] = ()
-    """At most 64: slowest 32, fastest 8, a sample of the rest."""
+    """The slowest 32, the fastest 8, a sample of the rest; at most 64."""
     diagnoses: tuple[Diagnosis, ...] = ()
     """What was found slow in the gang that trained, at its end."""
     training: Training | None = None

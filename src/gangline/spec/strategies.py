@@ -28,7 +28,7 @@ Strategy = Literal[
     "parameter_server",
     "explicit",
 ]
-"""In the order of `STRATEGIES`; `explicit` has no row: its degrees define it."""
+"""Names in the order of `STRATEGIES`; `explicit` has no row: its degrees define it."""
 MODEL_AXES: tuple[Literal["pp", "cp", "tp", "ep"], ...] = ("pp", "cp", "tp", "ep")
 """Axes that cut the model itself."""
 Layout = Literal[
@@ -171,7 +171,7 @@ STRATEGIES: dict[str, StrategyTraits] = {
              needs=("outer_steps", "outer_lr")),
     )
 }  # fmt: skip
-"""By name, in the order of messages."""
+"""Traits by name, in the order of messages."""
 assert (*STRATEGIES, "explicit") == get_args(Strategy)
 COPIES, SHARDS, ONE_RANK = STRATEGIES["ddp"], STRATEGIES["fsdp"], STRATEGIES["none"]
 """Strategies that the planner and proofs choose by themselves."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 MOST_COUNT, MOST_WIDTH = 10_000, 1_000_000_000
-"""Of layers, heads and experts, and of widths: beyond them a number was mistyped."""
+"""Bounds on layers, heads and experts, and on widths: beyond them a number was mistyped."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -14,15 +14,15 @@ class Transformer:
     layers: int
     """Blocks, all alike."""
     width: int
-    """Of a token between blocks."""
+    """Width of a token between blocks."""
     heads: int
-    """That ask, in the attention of a block."""
+    """Query heads of the attention of a block."""
     key_value_heads: int | None = None
-    """That are asked; none: as many as ask."""
+    """Key and value heads; none: as many as query heads."""
     head_width: int | None = None
-    """Of one head; none: width / heads."""
+    """Width of one head; none: width / heads."""
     feed_width: int
-    """Of the feed-forward half of a block, of one expert where there are several."""
+    """Width of the feed-forward half of a block, of one expert where there are several."""
     vocabulary: int
     """Tokens that the embedding knows."""
     sequence: int
@@ -34,7 +34,7 @@ class Transformer:
     experts: int = 1
     """Feed-forward networks of a block, of which a router chooses."""
     active_experts: int = 1
-    """Of them, as many as a token goes through."""
+    """Experts that a token goes through."""
 
     def problems(self) -> Iterator[tuple[str, str, object]]:
         """Field, what is wanted of it, and what it is, for each rule that is broken."""
@@ -57,12 +57,12 @@ class Transformer:
 
     @property
     def query_width(self) -> int:
-        """Of all heads that ask."""
+        """Width of all query heads."""
         return self.heads * self._head
 
     @property
     def key_width(self) -> int:
-        """Of all heads that are asked; values have as much."""
+        """Width of all key heads; values have as much."""
         return self.asked_heads * self._head
 
     @property
@@ -79,33 +79,33 @@ class Transformer:
 
     @property
     def feed_matrices(self) -> dict[str, tuple[int, int]]:
-        """Likewise of one feed-forward network."""
+        """Rows and columns of those of one feed-forward network, by name."""
         gate = {"gate": (self.feed_width, self.width)} if self.gated else {}
         return {**gate, "up": (self.feed_width, self.width), "down": (self.width, self.feed_width)}
 
     @property
     def norm_parameters(self) -> int:
-        """Of the two norms of a block."""
+        """Parameters of the two norms of a block."""
         return 2 * self.width
 
     @property
     def attention_parameters(self) -> int:
-        """Of the four matrices of attention in a block."""
+        """Parameters of the four matrices of attention in a block."""
         return 2 * self.width * self.query_width + 2 * self.width * self.key_width
 
     @property
     def expert_parameters(self) -> int:
-        """Of one feed-forward network."""
+        """Parameters of one feed-forward network."""
         return (3 if self.gated else 2) * self.width * self.feed_width
 
     @property
     def router_parameters(self) -> int:
-        """Of what chooses experts in a block; 0: there is one."""
+        """Parameters of the router of a block; 0: it has one expert."""
         return self.width * self.experts if self.experts > 1 else 0
 
     @property
     def block_parameters(self) -> int:
-        """Of one block, all its experts included."""
+        """Parameters of one block, all its experts included."""
         return (
             self.attention_parameters
             + self.experts * self.expert_parameters
@@ -115,11 +115,11 @@ class Transformer:
 
     @property
     def embedding_parameters(self) -> int:
-        """Of the embedding; an untied head has as many."""
+        """Parameters of the embedding; an untied head has as many."""
         return self.vocabulary * self.width
 
     @property
     def parameters(self) -> int:
-        """Of the whole model; the last norm is among them."""
+        """Parameters of the whole model; the last norm is among them."""
         ends = (1 if self.tied else 2) * self.embedding_parameters + self.width
         return self.layers * self.block_parameters + ends

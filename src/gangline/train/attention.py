@@ -35,7 +35,7 @@ class Exchange(Protocol):
 
 QueryKeyValue = tuple[Tensor, Tensor, Tensor]
 _current: list[Exchange] = []
-"""At most one: the exchange of this process."""
+"""The exchange of this process, or none."""
 num_calls = 0
 """Attention calls over a cut sequence since the start of the process."""
 

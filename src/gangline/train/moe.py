@@ -104,7 +104,8 @@ class MoE(nn.Module):
 
 
 def use_of_experts(layers: Sequence[MoE]) -> dict[str, float]:
-    """Of this rank's last pass: rows of the busiest expert of any of `layers` to its even share, and rows dropped."""
+    """Load of experts in this rank's last pass: rows of the busiest of any of `layers` to its even share, and rows
+    dropped."""
     if not layers:
         return {}
     loads = torch.stack([each.load.double() for each in layers])

@@ -8,7 +8,7 @@ from tests.faults.t.ranks import at_step
 
 from gangline.faults.process_faults import freeze_rank, last_step
 
-pytestmark = pytest.mark.row("T3", full="stops of 5 s and 60 s, 500 gangs that nothing befalls")
+pytestmark = pytest.mark.row("T3", full="stops of 5 s and 60 s, 500 gangs without a fault")
 STEPPING = HEAD + "number = 0\nwhile not os.path.exists('stop'): number += 1; step(number); time.sleep(0.05)"
 
 

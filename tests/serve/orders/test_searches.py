@@ -93,6 +93,19 @@ def test_the_comment_has_five_rows_and_the_change_of_the_line(labelled):
     assert (later.state, later.note) == ("parked", "the store is away")
 
 
+@pytest.mark.parametrize(("code", "comments"), [(2, 1), (20, 0), (40, 0), (-9, 0)])
+def test_a_search_that_does_not_begin_says_why_once_it_is_not_tried_again(labelled, code, comments):
+    forge = Comments()
+    source = CommitSource("cheap", "", "clone", "team/cheap", forge, token="secret:env:TOKEN")
+    order = labelled.order(ref=PULL, pull_request=7, kind="search", commit="1" * 40)
+    search_ended(labelled.context, source, order, labelled.repo, code=code, last_message="wanted a metric <b>")
+    assert len(forge.written) == comments
+    for _, _, text in forge.written:
+        assert text.startswith(comment_marker("cheap"))
+        assert "Commit 111111111111 is not searched: wanted a metric" in text
+        assert "<b>" not in text
+
+
 def test_what_searches_is_the_command():
     assert SEARCH_PROGRAM[3:5] == ("gangline", "search")
     assert search_refusal(RefHead(commit="1" * 40, labels=("search",))) == ""

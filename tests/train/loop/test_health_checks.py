@@ -31,7 +31,7 @@ ALONE = Size(name="none-1", strategy="none", mesh=Mesh(), micro_batch=8)
 def test_node_of_a_slow_rank_is_asked_to_leave_where_the_plan_is_ready_for_that(make_gang, sizes, asks):
     gang = make_gang(CODE)
     plan = tiny_plan(
-        "ddp", steps=75, checkpoint=CheckpointPolicy(every=1000), recovery=Recovery(stragglers="evict"), sizes=sizes
+        "ddp", steps=105, checkpoint=CheckpointPolicy(every=1000), recovery=Recovery(stragglers="evict"), sizes=sizes
     )
     plan = replace(plan, program=ProgramSpec(task="model:Paced"))
     assert gang.run(plan, PACE="0.004", SLOW="1:2.5:0:1e9", LOCAL_WORLD_SIZE="1") == [0, 0], gang.log()
@@ -80,7 +80,7 @@ def test_even_shares_are_what_ranks_take_without_any(total, ranks):
 
 def plan_of(strategy, **changes):
     given = {
-        "steps": 90, "global_batch": 16, "micro_batch": 2, "checkpoint": CheckpointPolicy(every=5, asynchronous=False),
+        "steps": 120, "global_batch": 16, "micro_batch": 2, "checkpoint": CheckpointPolicy(every=5, asynchronous=False),
         "recovery": Recovery(stragglers="rebalance"),
     }  # fmt: skip
     return replace(tiny_plan(strategy, **given | changes), program=ProgramSpec(task="model:Paced"))
@@ -149,9 +149,26 @@ def test_deal_is_saved_and_a_checkpoint_without_one_is_even():
     assert TrainingProgress.of(numbers).shares == ()
 
 
-def test_gang_without_replicas_says_once_why_its_work_stays_even(make_gang):
-    gang, plan = make_gang(CODE), plan_of("fsdp", mesh=Mesh(dp_shard=2), global_batch=8, micro_batch=4, steps=80)
-    assert gang.run(plan, **SLOW) == [0, 0], gang.log()
-    said = gang.events(0, "straggler_answered")
-    assert len(said) == 1
-    assert "dp_replicate is 1" in said[0]["reason"]
+@pytest.mark.parametrize(
+    ("strategy", "mesh", "why"),
+    [
+        ("fsdp", Mesh(dp_shard=2), "dp_replicate is 1"),
+        ("pp", Mesh(pp=2, dp_replicate=2), "the schedule of a pipeline"),
+        ("local_sgd", Mesh(dp_replicate=2), "with equal weights"),
+    ],
+)
+def test_gang_whose_work_stays_even_says_once_why_when_a_rank_is_slow(strategy, mesh, why):
+    said = []
+    events = SimpleNamespace(emit=lambda event, **fields: said.append((event, fields)))
+    plan = replace(plan_of("ddp"), strategy=strategy, mesh=mesh)
+    context = SimpleNamespace(plan=plan, rank=0, data_rank=0, data_ranks=2, device=torch.device("cpu"), events=events)
+    checks = HealthChecks(context)
+    checks._step_rate = judged = SimpleNamespace(step_done=lambda *_, **__: True, slow={})
+    checks.step_done(TrainingProgress(seed=1, step=10), {}, disturbed=False)
+    assert said == [], "nobody is slow"
+    judged.slow = {1: "slow"}
+    for step in (20, 30):
+        checks.step_done(TrainingProgress(seed=1, step=step), {}, disturbed=False)
+    ((event, fields),) = said
+    assert (event, fields["step"], fields["answer"]) == ("straggler_answered", 20, "rebalance")
+    assert why in fields["reason"]

@@ -128,6 +128,7 @@ def test_the_checkpoint_opens_sharded(make_gang, warm):
     assert digests.total == digests.equal > 20
 
 
+@pytest.mark.row("FL6")
 def test_a_killed_gang_repeats_at_most_one_round_and_ends_with_the_same_bits(make_gang):
     plan = federated_plan(members=3, steps=8)
     whole = trained(make_gang, plan)
@@ -182,6 +183,7 @@ def test_a_secure_sum_ends_where_the_plain_mean_ends(make_gang):
     assert gang.result().jobs[0].metrics.keys() == {"eval_loss", "error"}
 
 
+@pytest.mark.row("FL3")
 def test_a_lost_attempt_of_a_secure_sum_trains_on_other_samples(make_gang):
     """A restart numbers attempts on: with plain answers it trains the same, under a sum other samples."""
     ends = {}

@@ -62,6 +62,23 @@ def test_a_task_answers_held_out_samples(folder):
     assert golden.outputs["output"].tolist() == [[4.0]] * 2
 
 
+def test_where_members_hold_the_data_the_example_is_the_batch_and_no_data_are_opened(folder):
+    options = {"model": {"width": 4}, "data_of_members": True}
+    (folder.parent / "options.json").write_text(json.dumps(options))
+    assert ask(folder) == {"parameters": 5}
+    example = """
+    def example(self, options):
+        return {"x": torch.ones(options["width"]), "y": torch.tensor(6.0)}
+    def build_data(self, split, options):
+        raise KeyError("folder")
+"""
+    (folder.parent / "code" / "line_task.py").write_text(TASK + example)
+    sys.modules.pop("line_task", None)
+    answer = ask(folder)
+    assert parse_golden(b64decode(answer.pop("golden"))).outputs["output"].tolist() == [[4.0]]
+    assert answer == {"parameters": 5, "samples": 1, "loss": 2.0}
+
+
 def test_a_task_that_publishes_under_other_names_gets_its_own_back(folder):
     renamed = {"linear.weight": "weight", "linear.bias": "linear.weight"}
     task = folder.parent / "code" / "line_task.py"

@@ -91,7 +91,7 @@ def _agree(search: Bisection, asked: BisectRequest, *, yes: bool) -> None:
 
     Raises:
         UsageError: There is no terminal to confirm it.
-        Abort: Somebody did not.
+        typer.Abort: Somebody did not.
     """
     forecast, state = search.forecast, search.state
     if state.ending not in {None, "budget"} or not forecast.trainings:

@@ -61,4 +61,4 @@ def command(
 
 
 def _look_away(_line: str) -> None:
-    """With --json only the document is printed."""
+    """Say nothing: with --json only the document is printed."""

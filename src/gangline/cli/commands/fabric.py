@@ -1,4 +1,4 @@
-"""`gangline fabric`: what there is of the network, what it makes of a training, and what is slow or lossy in it."""
+"""`gangline fabric`: the network, how it changes speed and cost of a training, and what is slow or lossy in it."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ _COUNTS = (1.0, 1e24)
 """Parameters and tokens."""
 _EXAMPLE = "of an example network, not of yours: no fabric.toml was found; --fabric names one"
 app = typer.Typer(
-    help="Show the network, explain what it makes of a training, and probe it.",
+    help="Show the network, explain how it changes a training's speed, days and cost, and probe it.",
     rich_markup_mode=None,
     add_completion=False,
     pretty_exceptions_enable=False,

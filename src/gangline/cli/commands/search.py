@@ -215,7 +215,7 @@ def _agree(prepared: "PreparedSearch", *, yes: bool) -> None:
 
     Raises:
         UsageError: There is no terminal to confirm it.
-        Abort: Somebody did not.
+        typer.Abort: Somebody did not.
     """
     request, limits, forecast = prepared.request, prepared.limits, prepared.forecast
     unit = request.resource.upper()

@@ -58,7 +58,7 @@ def command(
 
 
 def _require_packages() -> None:
-    """Before anything starts."""
+    """Check the packages of the service, before anything starts."""
     for name in ("fastapi", "uvicorn"):
         try:
             import_module(name)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gangline.data.pack import PackProgress
 
 _SECONDS_BETWEEN = 10.0
-"""Between two lines where stderr is no terminal."""
+"""Time between two lines where stderr is no terminal."""
 _WIDTH = 10
 
 

@@ -58,7 +58,7 @@ def _heading(line: Line, site: Site, inventory: Inventory, choice: PlanChoice) -
 
 
 def _servers(kind: Inventory, *, named: bool) -> str:
-    """Of one kind of GPU."""
+    """Number, GPUs and memory of servers with one kind of GPU."""
     gpus = kind.gpus
     assert gpus is not None, "a hypothetical inventory has GPUs"
     servers = f"{kind.num_nodes} servers x {gpus.count} GPU" if kind.num_nodes > 1 else f"{gpus.count} GPU"
@@ -138,5 +138,5 @@ def _sums(forecast: Forecast) -> Iterator[str]:
 
 
 def _step(seconds: float) -> str:
-    """As the table has it: seconds to two digits, less in milliseconds."""
+    """Seconds of a step as the table has them: to two digits, less in milliseconds."""
     return f"{seconds:.2f} s" if seconds >= 1 else step_time(seconds)

@@ -21,7 +21,7 @@ CAUSES = {
 _WIDE = 100
 """Columns that the bytes of each cause have room in."""
 _MARKS = 20
-"""Of the bar of a whole device."""
+"""Length of the bar of a whole device."""
 _LETTERS = {
     "weights": "W", "gradients": "G", "optimizer": "O", "activations": "A", "gathered": "B", "buffers": "B",
     "updates": "U",

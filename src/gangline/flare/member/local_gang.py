@@ -3,12 +3,13 @@
 It has no network, no home and no key; the folder of data is read-only. Calls and answers of rounds go through a folder.
 """
 
+import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from gangline.errors import IntegrityError, TrainingError, error_for
+from gangline.errors import SIGKILL_CODE, CapacityError, IntegrityError, error_for
 from gangline.federated.mailbox import MailboxMembers
 from gangline.federated.protocol import RoundAnswers, RoundCall
 from gangline.launch.sandbox import Sandbox, find_engine
@@ -42,7 +43,8 @@ class LocalGang:
 
         Raises:
             IntegrityError: There is no bubblewrap here, or the answer is none.
-            TrainingError: Model code raised, or did not answer in time.
+            TrainingError: Model code raised.
+            CapacityError: It was killed, or did not answer in time; it starts again with the next call.
         """
         running = self._running or self._start(trainings)
         deadline = time.monotonic() + call.seconds
@@ -50,12 +52,14 @@ class LocalGang:
         def look() -> None:
             code = running.process.poll()
             if code is not None:
-                kind, said = error_for(code) if code > 0 else TrainingError, running.log_tail()
+                is_killed, said = code in (-signal.SIGKILL, SIGKILL_CODE), running.log_tail()
                 self.close()
-                raise kind(f"model code ended with exit {code}: {said}")
+                if is_killed:
+                    raise CapacityError(f"round {call.number}: model code was killed: {said}")
+                raise error_for(code)(f"model code ended with exit {code}: {said}")
             if is_stopped() or time.monotonic() > deadline:
                 self.close()
-                raise TrainingError(f"round {call.number}: no answer within {call.seconds:.0f} s, or it was stopped")
+                raise CapacityError(f"round {call.number}: no answer within {call.seconds:.0f} s, or it was stopped")
 
         answers = MailboxMembers(running.work / "rounds", on_wait=look).ask(call)
         if len(answers.contributions) != 1:

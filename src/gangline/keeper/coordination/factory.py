@@ -43,7 +43,7 @@ def _sizes_of(environment: KeeperEnvironment, plan: Plan) -> WorldSizes:
 
 
 def _first_generation(home: Path) -> int:
-    """Above all generations that have saved; the downloader of a pod found the number in the store."""
+    """Number above all generations that have saved; the downloader of a pod found it in the store."""
     try:
         return int((home / FIRST_GENERATION).read_text())
     except FileNotFoundError:

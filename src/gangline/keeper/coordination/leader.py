@@ -51,7 +51,7 @@ class Leader:
         self._own_stop: StopRequest | None = None
         self._stop: StopRequest | None = None
         self._ending = GenerationEnd()
-        """Of the current or last generation."""
+        """End of the current or last generation."""
         self._lost: LostNode | None = None
         self._fatal: RestartDecision | None = None
         """Decision of a follower that cannot continue."""

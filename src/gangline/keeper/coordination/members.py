@@ -21,7 +21,7 @@ class Peer:
     takes_part: bool = False
     """It takes part in the current generation; a node that came later does not."""
     report: NodeReport | None = None
-    """Of that generation, once it ended there."""
+    """Report of that generation, once it ended there."""
     stop_asked: bool = False
     """Its pod was asked to stop: it leaves after its ranks."""
 

@@ -19,12 +19,12 @@ class GenerationStart:
 
     generation: int
     port: int
-    """Of the rendezvous store."""
+    """Port of the rendezvous store."""
     shape: GangShape | None = None
     """Nodes that take part; None: all, each with its own number of ranks."""
     restarts: int = 0
     reason: str = ""
-    """Of the last restart."""
+    """Why the last restart was made."""
     interruptions: int = 0
     """Restarts since this coordinator began, and"""
     elapsed_seconds: float = 0.0

@@ -45,7 +45,7 @@ class NodeReport:
     """Report of all generations up to this one; None: it is not known."""
 
     def to_plain(self) -> dict[str, Any]:
-        """As values of JSON, for a message between keepers."""
+        """The report in values of JSON, for a message between keepers."""
         plain: dict[str, Any] = to_plain(self)
         return plain
 

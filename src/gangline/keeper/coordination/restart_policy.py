@@ -34,7 +34,7 @@ class RestartBudget:
         self.spent = 0
         self._event: float | None = None
         self._restarts = 0
-        """Since that event began."""
+        """Restarts since that event began."""
         self._free_step = -1
         """Step that the gang had reached at its last free restart."""
 

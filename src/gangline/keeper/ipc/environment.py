@@ -73,11 +73,11 @@ class WatchdogLimits:
     """Seconds without progress that the watchdog allows."""
 
     start: float = 300.0
-    """From the process to its first beat."""
+    """Time from the start of the process to its first beat."""
     first: float = 600.0
-    """From the first beat to the first step."""
+    """Time from the first beat to the first step."""
     extra: float = 10.0
-    """On top of twice the median of the last 20 steps."""
+    """Time on top of twice the median of the last 20 steps."""
 
 
 DEFAULT_LIMITS = WatchdogLimits()
@@ -146,7 +146,7 @@ class KeeperEnvironment(GangEnvironment):
 
     @property
     def ranks(self) -> range:
-        """Of this node."""
+        """Ranks of this node."""
         first = self.node_rank * self.local_world_size
         return range(first, first + self.local_world_size)
 

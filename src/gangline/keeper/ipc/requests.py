@@ -79,7 +79,7 @@ class RejoinMessage:
     generation: int
     """It begins when all ranks have met."""
     port: int
-    """Of its rendezvous store."""
+    """Port of its rendezvous store."""
 
 
 def is_live(plan: Plan) -> bool:

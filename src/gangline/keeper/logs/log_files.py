@@ -20,7 +20,7 @@ from gangline.units import now
 GENERATION_HEADER = "---- rank "
 """Start of the line that precedes the output of a rank in a generation."""
 MAX_BYTES = 64 << 20
-"""Of one rank's log on disk, both halves together."""
+"""Most of one rank's log on disk, both halves together."""
 _LONGEST_LINE = 1 << 16
 """Bytes of a line, at most, that a cut leaves out to begin with the next one."""
 

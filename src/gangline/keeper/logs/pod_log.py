@@ -89,11 +89,11 @@ class LineTail:
 
 EVERY_SECONDS = 0.2
 LOG_BYTES_PER_SECOND = 512 << 10
-"""Of all ranks of a pod together."""
+"""Rate of all ranks of a pod together."""
 STEP_SECONDS = 1.0
 """Interval at which ranks other than 0 report their last step."""
 _MOST_PENDING_BYTES = 256 << 10
-"""With more than that in the queue, nothing new is read."""
+"""Length of the queue above which nothing new is read."""
 _CHUNK_BYTES = 4096
 """Bytes that a writable pipe takes at once (PIPE_BUF)."""
 

@@ -34,7 +34,7 @@ class GenerationResult:
     """How a generation ended, on one node or on all."""
 
     exits: tuple[RankExit, ...]
-    """In the order they were seen."""
+    """Exits in the order they were seen."""
     failed: RankExit | None
     """The rank that failed first; None: none failed, the generation hung or was asked to stop."""
     hang: Hang | None
@@ -44,7 +44,7 @@ class GenerationResult:
     step: int | None
     """Last step that all ranks finished."""
     progressed: bool
-    """At least one rank finished a step."""
+    """One rank or more finished a step."""
     saved_step: int | None = None
     """Step of the newest save that rank 0 reported after a stop request, 0: there is none. None: not known."""
     behind: Hang | None = None

@@ -31,7 +31,7 @@ class RankExit:
 
     rank: int
     code: int
-    """As the shell counts: death by signal S is 128 + S."""
+    """Exit code of a shell: death by signal S is 128 + S."""
     signal: int | None = None
     """Signal that ended the process; None: it exited."""
     mono: float = 0.0

@@ -55,7 +55,7 @@ RETRY_SECONDS = 60.0
 _BLOCK_BYTES = 8 << 20
 _LONGEST_LINE = 1 << 16
 _CLOCK_SECONDS = 0.02
-"""By which the time of a file may lag."""
+"""Lag that the time of a file may have."""
 T = TypeVar("T")
 
 

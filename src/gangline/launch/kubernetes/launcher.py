@@ -93,7 +93,7 @@ class KubernetesLauncher:
         return status
 
     def follow(self, name: str) -> Iterator[GangEvent]:
-        """As the protocol says.
+        """Events of the gang, by the protocol's words.
 
         Waits for an unavailable API server: before the first answer for 10 minutes, later without limit.
         """

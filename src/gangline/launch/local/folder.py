@@ -44,7 +44,7 @@ class Process:
     pid: int
     start_time: int
     parent: int | None = None
-    """Of a keeper in a sandbox: the process that started the sandbox."""
+    """Process that started the sandbox of a keeper in one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +56,7 @@ class LaunchedGang:
     commands: tuple[tuple[str, ...], ...] = ()
     """Command line of each keeper in a sandbox; empty: no sandbox."""
     control_port: int | None = None
-    """Of gangs that an earlier version started; now the keeper of node 0 takes a free port."""
+    """Port of gangs that an earlier version started; now the keeper of node 0 takes a free port."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Tail:
 POLL_SECONDS = 0.1
 _OTHERS_SECONDS = 1.0
 GONE_SECONDS = 10.0
-"""After this time a missing folder counts as deleted; a network folder may be absent for a moment."""
+"""Time after which a missing folder counts as deleted; a network folder may be absent for a moment."""
 
 
 class LocalFollower:

@@ -103,7 +103,6 @@ class LocalLauncher:
         return state_of_files(folder, podset)
 
     def follow(self, name: str) -> Iterator[GangEvent]:
-        """As the protocol says."""
         folder = self._existing(name)
         podset = folder.podset()
         follower = LocalFollower(folder, world_size=podset.world_size, num_nodes=podset.num_nodes)
@@ -116,7 +115,7 @@ class LocalLauncher:
     def logs(
         self, name: str, *, ranks: Sequence[int] | None = (0,), since_seconds: float | None = None, follow: bool = False
     ) -> Iterator[LogLine]:
-        """As the protocol says. Lines have no times: `since_seconds` leaves out logs without newer lines.
+        """Log lines of ranks. They have no times: `since_seconds` leaves out logs without newer lines.
 
         Secrets of the gang are concealed: here while ranks write, in the files once it has ended.
         """
@@ -181,7 +180,7 @@ class LocalLauncher:
         return _merge(ends)
 
     def sweep(self, *, now: datetime, life: Callable[[str], Life], with_outputs: bool = False) -> list[SweepResult]:
-        """As the protocol says; gangs of an unknown run are deleted only after their own latest end."""
+        """Sweep by the protocol; gangs of an unknown run are deleted only after their own latest end."""
         swept = []
         for path in sorted(self._root.glob("*/podset.json")):
             folder = GangFolder(path.parent)

@@ -30,7 +30,8 @@ if ! diff <(scontrol show hostnames | sort) <(cut -d " " -f 1 "$ranks" | sort) >
   exit 10
 fi
 """
-"""Before anything starts: a rank without a server, or a server without a rank, would let the others wait for it."""
+"""Check before anything starts: a rank without a server, or a server without a rank, would let the others wait for
+it."""
 _STEP = """\
   while read -r server node_rank; do
     if [ "$server" = "$SLURMD_NODENAME" ]; then export NODE_RANK="$node_rank" PET_NODE_RANK="$node_rank"; fi
@@ -61,14 +62,14 @@ class SlurmGang:
 
     name: str
     servers: tuple[PlacedServer, ...]
-    """In node-rank order; Slurm's names of nodes, by which they reach each other."""
+    """Servers in node-rank order; Slurm's names of nodes, by which they reach each other."""
     procs_per_node: int
     launcher: tuple[str, ...]
     """Words of the command that runs once on each server."""
     folder: PurePath
-    """Of the rank file: an absolute path, which all servers see."""
+    """Folder of the rank file: an absolute path, which all servers see."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """By which ranks use the network as it was declared; a variable that the job has wins."""
+    """Variables that tell ranks the network as it was declared; a variable that the job has wins."""
 
     def __post_init__(self) -> None:
         names = [server.name for server in self.servers]

@@ -43,7 +43,7 @@ class SlurmJob:
 
     number: str
     state: str
-    """In Slurm's words: PENDING, RUNNING, ..."""
+    """Slurm's word: PENDING, RUNNING, ..."""
     reason: str = ""
     """Slurm's word for why it waits."""
     partition: str = ""
@@ -155,7 +155,7 @@ class SlurmCommands:
         self._stop(number)
 
     def _stop(self, *words: str) -> None:
-        """Of a job that is over, scancel ends with 1 and says nothing, or that the number is unknown."""
+        """Call scancel, which for a job that is over ends with 1 and says nothing, or that the number is unknown."""
         try:
             self._call("scancel", "--quiet", *words)
         except ConfigError as error:

@@ -44,7 +44,7 @@ from gangline.spec.gang.status import GangEnd
 from gangline.storage.objects.protocol import ObjectStore
 
 ASK_SECONDS = 5.0
-"""Between two looks at a job, which all users of a cluster pay for."""
+"""Pause between two looks at a job, which all users of a cluster pay for."""
 _END_SECONDS = 0.5
 """The same once its keepers have ended."""
 _PAUSE_SECONDS = 0.5
@@ -204,7 +204,6 @@ class SlurmLauncher(LocalLauncher):
                         folder.write_inside(f"exit-{node}.json", end)
 
     def follow(self, name: str) -> Iterator[GangEvent]:
-        """As the protocol says."""
         folder = self._existing(name)
         life = read_life(folder)
         waiting, lives, hastened = "", life.life if life else 1, 0

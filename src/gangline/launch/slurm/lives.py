@@ -48,7 +48,7 @@ class KeeperCommand:
         )
 
     def filled(self, values: Mapping[str, str | None]) -> "KeeperCommand":
-        """With each word of `values` replaced; an assignment of a word without a value is left out."""
+        """The command with each word of `values` replaced; an assignment of a word without a value is left out."""
 
         def fill(text: str) -> str | None:
             for word, value in values.items():
@@ -66,9 +66,9 @@ class SlurmStart(Document):
     """What the servers of a job need to start its keepers; it holds no secret."""
 
     commands: tuple[KeeperCommand, ...]
-    """By node rank."""
+    """Commands by node rank."""
     groups: tuple[Group, ...] = ()
-    """Of the stated network; empty: none is stated, and node ranks follow Slurm's order."""
+    """Groups of the stated network; empty: none is stated, and node ranks follow Slurm's order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,12 +76,12 @@ class SlurmLife(Document):
     """One start of a job."""
 
     life: int
-    """From 1."""
+    """Number of the start, from 1."""
     job: str
     began: float
     """Seconds since the epoch."""
     placed: tuple[PlacedServer, ...]
-    """In node-rank order."""
+    """Servers in node-rank order."""
     spent_seconds: float = 0.0
     """Time of the lives before, which the deadline of the gang includes."""
     generation: int = 0

@@ -51,7 +51,8 @@ def commits_python(record: Record) -> str | None:
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 POD_COMMAND = ("python", "-m", "gangline.keeper.pod")
-"""In a pod the keeper fetches plan and code itself; on this machine the launcher provides them as files."""
+"""Command of a pod, where the keeper fetches plan and code itself; on this machine the launcher provides them as
+files."""
 
 
 def podset_for(ctx: RunContext, plan: Plan, attempt: int = 1, *, chain: int = 0, spent_seconds: float = 0.0) -> PodSet:

@@ -26,7 +26,7 @@ _USERS_FOLDERS = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", 
                   "TMPDIR", "GANGLINE_CACHE", "UV_CACHE_DIR", "DOCKER_CONFIG", "GNUPGHOME", "CREDENTIALS_DIRECTORY",
                   "JENKINS_HOME", "JENKINS_AGENT_WORKDIR", "WORKSPACE_TMP")  # fmt: skip
 _USERS_FILES = ("KUBECONFIG", "SSH_AUTH_SOCK", "NETRC", "AWS_CONFIG_FILE", "PIP_CONFIG_FILE", "BUILDKIT_TLS_DIR")
-"""In addition to variables whose names show that they hold a secret."""
+"""Variables that name secret files, besides those whose names show that they hold a secret."""
 
 
 def sandbox_of(

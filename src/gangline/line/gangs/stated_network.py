@@ -23,7 +23,7 @@ class PlannedNetwork:
     """A network as plans count with it."""
 
     fabric: Fabric
-    """As stated, with measured speeds where there are any."""
+    """The stated fabric, with measured speeds where there are any."""
     links: str
     """Whether its speeds are measured or assumed."""
 
@@ -35,7 +35,7 @@ class _Latest(Document):
 
 
 def stated_network(environ: Mapping[str, str], file: Path | None = None) -> Fabric | None:
-    """Of `file`, else of GANGLINE_FABRIC, the user's or the system's; None: there is none.
+    """Fabric of `file`, else of GANGLINE_FABRIC, the user's or the system's; None: there is none.
 
     Raises:
         ConfigError: A file that was named is missing, or one is wrong.
@@ -55,7 +55,8 @@ def planned_network(stated: Fabric | None, store: ObjectStore) -> PlannedNetwork
 
 
 def network_environment(stated: Fabric | None, plan: Plan, line: Line) -> dict[str, str]:
-    """By which the ranks of `plan` use `stated` as its certificate counts; none that the line sets, none on CPUs."""
+    """Variables that make the ranks of `plan` use `stated` as its certificate counts; none that the line sets, none on
+    CPUs."""
     return {name: value for name, value in _counted(stated, plan).items() if name not in line.train.env}
 
 

@@ -70,7 +70,7 @@ _WARNINGS: dict[str, Callable[[Data], str | None]] = {
     "non_finite": _non_finite, SLOW: _slow, "straggler_over": _no_longer_slow, "straggler_answered": _slow_answer,
     NOT_JUDGED: _not_judged,
 }  # fmt: skip
-"""By the name of an event."""
+"""Function that words a warning, by the name of the event."""
 
 
 def record_warning(ctx: RunContext, stage: str, event: GangEvent) -> None:

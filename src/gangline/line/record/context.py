@@ -61,7 +61,7 @@ class RunContext:
     store: ObjectStore
     records: RecordStore
     record: Record
-    """As this driver last wrote it."""
+    """The record that this driver wrote last."""
     line: Line
     driver: Driver
     launcher: Launcher

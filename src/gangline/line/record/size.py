@@ -28,7 +28,7 @@ def fit(record: Record) -> Record:
 
 
 def thin_ranks(rows: tuple[RankRow, ...], limit: int = MAX_RANKS) -> tuple[RankRow, ...]:
-    """At most `limit` rows in rank order: the slowest half, the fastest eighth, an even sample of the rest."""
+    """The slowest half, the fastest eighth and an even sample of the rest: at most `limit` rows, in rank order."""
     if len(rows) <= limit:
         return rows
     by_time = sorted(rows, key=lambda row: row.step_seconds or 0.0, reverse=True)

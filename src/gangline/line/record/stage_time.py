@@ -20,7 +20,7 @@ class StageTime:
     """Clock of one stage under one driver."""
 
     recorded_seconds: float
-    """Of earlier drivers, as they recorded it."""
+    """Seconds that earlier drivers recorded."""
     recorded_until: datetime
     """End of the time that they recorded."""
     start: datetime

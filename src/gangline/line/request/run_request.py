@@ -50,7 +50,7 @@ class RunRequest:
     branch: str | None
     subject: str
     line: Line
-    """With the rules of the protected branch, then the overrides."""
+    """The line with the rules of the protected branch, then the overrides."""
     pull_request: int | None = None
     trust: Trust = "own"
     protected: bool = False

@@ -53,7 +53,7 @@ class MetricsFile:
         return max(self.losses, default=0)
 
     def add_loss(self, step: int, loss: float) -> None:
-        """Of the next row; the program restarted from its step if there are later ones."""
+        """Add the loss of the next row; the program restarted from its step if there are later ones."""
         while self.losses and next(reversed(self.losses)) >= step:
             self.losses.popitem()
         while self.broken and self.broken[-1] >= step:
@@ -231,7 +231,8 @@ def read_program_metrics(ctx: RunContext, finished: FinishedGang, collected: Col
 
 
 def metrics_writers_text(ctx: RunContext, collected: CollectedOutputs | None) -> str:
-    """That several ranks wrote the metrics file: the numbers are those of the last one; empty if one alone did."""
+    """Sentence about several ranks that wrote the metrics file: its numbers are those of the last; empty if one alone
+    did."""
     ranks = collected.outputs.metrics_writers if collected is not None else ()
     if len(ranks) < 2:
         return ""

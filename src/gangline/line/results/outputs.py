@@ -30,7 +30,7 @@ from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
 from gangline.units import format_bytes
 
 SHOWN_FILES, SHOWN_LEFT_OUT = 32, 10
-"""In the record; the list in the store has all."""
+"""Most files that the record shows; the list in the store has all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -32,7 +32,7 @@ class Profile:
     """`10-12`."""
     prefix: str
     summaries: tuple[ProfileSummary, ...]
-    """By rank."""
+    """Summaries by rank."""
 
 
 def request_profile(
@@ -58,7 +58,7 @@ def request_profile(
 def write_profile_request(
     store: ObjectStore, record: Record, *, first: int, last: int, ranks: Sequence[int]
 ) -> ProfileRequest:
-    """As `request_profile`, without checks, for a run that has no plan yet."""
+    """Store what `request_profile` does, without checks, for a run that has no plan yet."""
     request = ProfileRequest(first=first, last=last, ranks=tuple(sorted(set(ranks))), word=secrets.token_hex(4))
     store.put(request_key(record.gang_prefix), request.to_json())
     return request

@@ -24,7 +24,7 @@ from gangline.units import parse_time
 
 MOST_FILES = 64
 MOST_BYTES = 1 << 20
-"""Of each file."""
+"""Most bytes that are read of each file."""
 MOST_PACKAGES, MOST_ELSEWHERE, MOST_HOSTS = 600, 50, 20
 MOST_PROGRAMS, MOST_GPUS, MOST_INTERPRETERS, MOST_FOREIGN, MOST_UNSEEN, MOST_SEARCHES = 20, 8, 20, 5, 5, 20
 _LONGEST_PATH, _LONGEST_NAME, _SHA256 = 400, 100, 64
@@ -102,10 +102,10 @@ def work_tree_error(ran: RuntimeReport, root: Path, *, home: Path) -> ConfigErro
 class _Interpreter:
     version: str = ""
     is_own: bool = True
-    """Of the gang's environment."""
+    """It belongs to the gang's environment."""
     packages: dict[str, str] = field(default_factory=dict)
     modules: dict[str, int] = field(default_factory=dict)
-    """Of the process that loaded most."""
+    """Modules of the process that loaded most."""
 
     @property
     def importance(self) -> tuple[bool, int]:
@@ -120,7 +120,7 @@ class _ReportMerger:
         self._homes, self._since = homes, since
         self.ranks: dict[int, None] = {}
         self._interpreters: dict[str, _Interpreter] = {}
-        """By prefix."""
+        """Interpreters by prefix."""
         self._elsewhere: dict[str, str] = {}
         self._reads: dict[str, UndeclaredRead] = {}
         self._listed: dict[str, UndeclaredRead] = {}
@@ -201,7 +201,7 @@ class _ReportMerger:
         self._is_whole = self._is_whole or event.get("last") is True
 
     def _interpreter(self, event: Mapping[str, Any]) -> _Interpreter | None:
-        """That of the event, the first if it names none; None: there are too many."""
+        """Interpreter of the event, the first if it names none; None: there are too many."""
         prefix = _text(event.get("prefix"), _LONGEST_PATH) or next(iter(self._interpreters), "")
         if len(self._interpreters) < MOST_INTERPRETERS:
             return self._interpreters.setdefault(prefix, _Interpreter())

@@ -19,7 +19,7 @@ _ROUNDING = 1e-6
 """Relative; sums of float32 in another order differ by less."""
 _SHOWN_METRICS, _SHOWN_RANKS, _LONGEST_NAME = 3, 3, 60
 Values = Mapping[str, float | None]
-"""By metric, the last value that a rank reported; None: not finite."""
+"""Last value that a rank reported, by metric; None: not finite."""
 
 
 def rank_metric_snapshots(

@@ -16,7 +16,7 @@ _FLOOR_PERCENT = 0.1
 def read_differences(
     store: ObjectStore, repository: Repository | None, base: Record, this: Record
 ) -> ComparisonContext:
-    """As far as available: commits may be missing in the clone, and SBOMs or locks may not exist."""
+    """What is available of it: commits may be missing in the clone, and SBOMs or locks may not exist."""
     before, after = (_packages(store, repository, record) for record in (base, this))
     both = bool(before and after)
     return ComparisonContext(

@@ -199,7 +199,7 @@ def _floor(ctx: RunContext) -> float:
 
 
 def _not_finite(rows: StepTable) -> dict[str, str]:
-    """Of the last step."""
+    """Metrics of the last step that are not finite."""
     if not rows or "loss" not in rows.names or finite(rows.value("loss", max(rows))) is not None:
         return {}
     return {"loss": "nan or infinite"}

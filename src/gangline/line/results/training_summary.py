@@ -29,7 +29,7 @@ Event = Mapping[str, Any]
 StepSpans = Mapping[tuple[int, int], Span]
 """Positions of a step's samples, by its generation and number."""
 Lines = bytes | Iterable[bytes]
-"""Of a file of events: one text, or an iterable that can be read several times."""
+"""Lines of a file of events: one text, or an iterable that can be read several times."""
 
 
 def read_training(texts: Sequence[Lines], *, peers: Iterable[Lines] = ()) -> Training:

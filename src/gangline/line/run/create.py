@@ -33,7 +33,7 @@ class FoundRun:
 
     record: Record
     earlier_runs: EarlierRuns | None
-    """Of a new run."""
+    """Earlier runs, if this one is new."""
 
 
 def find_or_create_run(

@@ -24,7 +24,7 @@ from gangline.sanitize import clean
 
 MOST_MESSAGE_BYTES = 4096
 END_SECONDS = 5.0
-"""From being asked to stop to being killed."""
+"""Time from being asked to stop to being killed."""
 LOOK_SECONDS = 0.05
 PROGRAM = (sys.executable, "-P", "-m", "gangline", "run", "--json")
 """What drives a run; modules of the folder it is started in are not looked for."""

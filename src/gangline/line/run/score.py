@@ -37,7 +37,7 @@ class ScoredShard(Document):
     columns: tuple[tuple[str, str], ...]
     key_id: str
     signature: str = ""
-    """Over this document with an empty signature."""
+    """Signature over this document with an empty signature."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,7 +23,7 @@ from gangline.spec.run_flags import FINAL, stage
 from gangline.storage import site_paths
 
 QUIET_SECONDS = 0.7
-"""After the first event, `read_progress` stops once none came for so long."""
+"""Silence after the first event that ends `read_progress`."""
 
 
 def follow_run(repo: Path, run: str, *, site: Site, environ: Mapping[str, str], observer: Observer) -> Record:

@@ -49,8 +49,7 @@ def evaluate(ctx: RunContext) -> StageResult:
         return _evaluate_program(ctx, key)
     if checkpoint is None:
         return StageResult(state="skipped", message="the program left no checkpoint to evaluate", key=key)
-    federation = ctx.plan.federation
-    if federation is not None and not federation.simulated and federation.table.evaluate == "members":
+    if ctx.plan.federation is not None and ctx.plan.federation.is_data_of_members:
         return _evaluate_members(ctx, key)
     earlier = ctx.find_cached_stage("evaluate", key)
     if earlier is not None:

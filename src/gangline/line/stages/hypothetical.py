@@ -34,11 +34,11 @@ class HypotheticalPlan:
     inventory: Inventory
     budget: Gate
     profile: ModelProfile
-    """By its shape, with the work of the line's matrix rule."""
+    """The model by its shape, with the work of the line's matrix rule."""
     links: str = ""
     """How speeds between servers are known; empty: no fabric is stated."""
     certificate: Certificate | None = None
-    """Of its order on the fabric; None: no fabric with so many servers is stated."""
+    """Certificate of its order on the fabric; None: no fabric with so many servers is stated."""
 
 
 def plan_hypothetically(
@@ -78,7 +78,7 @@ def plan_hypothetically(
 
 
 def _budget(line: Line, site: Site, choice: PlanChoice) -> Gate:
-    """As of any run; but what is only asked about is refused by a first forecast, too."""
+    """Budget gate of any run, but what is only asked about is refused by a first forecast, too."""
     gate = check_budget(
         line.plan, site.limits, choice.forecast, band=site.plan.band, nearest=choice.name, seeds=line.evaluate.seeds
     )
@@ -101,7 +101,8 @@ def saves_of(site: Site, choice: PlanChoice, line: Line, profile: ModelProfile) 
 def certificate_of(
     network: PlannedNetwork, choice: PlanChoice, profile: ModelProfile, *, site: Site, line: Line
 ) -> Certificate | None:
-    """Of the order of servers that a plan would get on `network`; None as of `plan_certificate`."""
+    """Certificate of the order of servers that a plan would get on `network`; None where `plan_certificate` has
+    none."""
     saves = saves_of(site, choice, line, profile)
     write_seconds = next((each.write_seconds for each in saves if each.storage == site.plan.saves_to), None)
     return plan_certificate(

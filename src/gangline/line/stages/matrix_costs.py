@@ -15,7 +15,7 @@ from gangline.spec.plan import Device
 from gangline.spec.profile import ModelProfile
 
 TIMEOUT_SECONDS = 600.0
-"""Of a process that stops at a shape after `measure.matrix_costs.MOST_SECONDS`; one shape may take long."""
+"""Limit on a process that stops at a shape after `measure.matrix_costs.MOST_SECONDS`; one shape may take long."""
 
 
 def measured_cost_table(line: Line, profile: ModelProfile | None, inventory: Inventory, device: Device) -> str:

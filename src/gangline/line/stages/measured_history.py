@@ -34,7 +34,7 @@ class MeasuredHistory:
 def read_measured_history(
     store: ObjectStore, repository: Repository, *, project: str, commit: str, run: str
 ) -> MeasuredHistory:
-    """From at most 50 records of the last 50 commits up to `commit`, without `run` itself."""
+    """History in at most 50 records of the last 50 commits up to `commit`, without `run` itself."""
     refused: list[str] = []
 
     def refuse(key: str, error: IntegrityError) -> None:
@@ -98,7 +98,7 @@ def _outside_seconds(record: Record, plan: PlanInfo, step_seconds: float) -> flo
 
 
 def _device_name(record: Record, plan: PlanInfo) -> str:
-    """As planned, unless ranks found GPUs of another kind."""
+    """The planned kind, unless ranks found GPUs of another one."""
     gpus = record.ran.gpus if record.ran is not None else ()
     return " and ".join(gpus) if other_kinds(plan.device_name, gpus) else plan.device_name
 

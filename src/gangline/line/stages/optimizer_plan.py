@@ -23,7 +23,8 @@ from gangline.spec.profile import ModelProfile, PipelinePieces
 from gangline.spec.transformer import Transformer
 
 MOST_BLOCKS = 512
-"""Of a model that defines its stages: model code states how many, and the time of a cut grows with their square."""
+"""Most blocks of a model that defines its stages: model code states how many, and the time of a cut grows with their
+square."""
 
 
 def with_matrix_work(line: Line, profile: ModelProfile | None) -> ModelProfile | None:
@@ -48,7 +49,8 @@ def with_matrix_work(line: Line, profile: ModelProfile | None) -> ModelProfile |
 
 
 def block_matrices(model: Transformer) -> list[LogicalMatrix]:
-    """Of attention and feed-forward in all blocks, experts each on their own; no embedding, head, router or norm."""
+    """Matrices of attention and feed-forward in all blocks, experts each on their own; no embedding, head, router or
+    norm."""
     feed = model.feed_matrices
     experts = {f"experts.{at}.{name}": shape for at in range(model.experts) for name, shape in feed.items()}
     block = {**model.attention_matrices, **(feed if model.experts == 1 else experts)}
@@ -117,7 +119,7 @@ def _by_pipeline_rank(
 
 
 def _pieces(model: Transformer) -> PipelinePieces:
-    """With the names of `block_matrices`."""
+    """Pieces of the model, with the names of `block_matrices`."""
     return PipelinePieces(
         blocks=tuple(f"layers.{layer}" for layer in range(model.layers)),
         block_parameters=(model.block_parameters,) * model.layers,
@@ -145,7 +147,8 @@ def _routed(table: MatrixRuleTable, profile: ModelProfile) -> tuple[RoutedParame
 
 
 def line_matrices(line: Line, profile: ModelProfile | None) -> list[LogicalMatrix]:
-    """That the rule of `line` updates, by names, else by shape; empty: there is no rule, or neither is known."""
+    """Matrices that the rule of `line` updates, by names, else by shape; empty: there is no rule, or neither is
+    known."""
     table = _table(line, profile)
     if table is None or profile is None:
         return []

@@ -181,7 +181,7 @@ def _environment(ctx: RunContext, stated: Fabric | None, made: Plan) -> dict[str
 
 
 def _certificate(ctx: RunContext, planned: PlannedRun, network: PlannedNetwork | None) -> Certificate | None:
-    """On the stated network, and kept in the store; None: there is none, as for one server."""
+    """Certificate on the stated network, kept in the store; None: there is none, as for one server."""
     if network is None or planned.profile is None:
         return None
     found = certificate_of(network, planned.choice, planned.profile, site=ctx.site, line=ctx.line)
@@ -220,7 +220,7 @@ def _describe(plan: Plan, choice: PlanChoice, key: str, *, device_name: str) -> 
 
 
 def _artifact(kind: str, document: Document) -> Artifact:
-    """Of a document that is kept as a blob."""
+    """Artifact of a document that is kept as a blob."""
     data = document.to_json()
     key = blob_key(data)
     return Artifact(

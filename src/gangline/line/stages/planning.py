@@ -77,7 +77,7 @@ class BudgetedChoice:
     site: Site
     """The site with margins learned from earlier runs."""
     inventory: Inventory
-    """Of the gang: one kind of GPU, or two."""
+    """Servers of the gang: one kind of GPU, or two."""
     problems: tuple[str, ...]
 
 
@@ -156,7 +156,7 @@ def _inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> In
 
 
 def _with_shape(line: Line, seen: ModelInspection) -> ModelInspection:
-    """With the model by the shape that the line gives, where no step of it could be traced."""
+    """The inspection with the model by the shape that the line gives, where no step of it could be traced."""
     model = line.plan.transformer
     if model is None or (seen.profile is not None and seen.profile.traces):
         return seen

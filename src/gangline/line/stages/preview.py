@@ -148,7 +148,7 @@ def _data_text(sets: tuple[DatasetUse, ...], pointers: CommitPointers) -> str:
 def _environment(
     request: RunRequest, site: Site, *, environ: Mapping[str, str], with_s3: bool, notify: Callable[[str], None]
 ) -> "VirtualEnvironment | None":
-    """Of ranks without an image; None: they have one, or the line names no lock."""
+    """Environment of ranks without an image; None: they have one, or the line names no lock."""
     if request.line.env.lock is None or launcher_of(site.launch.target).has_pods:
         return None
     from gangline.build.virtualenv import LockedCommit, find_or_make_environment  # parsers of versions and markers

@@ -97,7 +97,7 @@ def judge_proof(ctx: RunContext, plan: Plan, checkpoint: str, result: GangResult
 
 
 def largest_difference(losses: Mapping[int, float], replayed: JobResult) -> float | None:
-    """Over the steps that both have; infinite if one is not finite, None if they share no step."""
+    """Largest difference over the steps that both have; infinite if one is not finite, None if they share no step."""
     pairs = [(losses[step], loss) for step, loss in replayed.losses if step in losses]
     if not pairs:
         return None

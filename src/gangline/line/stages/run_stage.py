@@ -104,7 +104,7 @@ def _driving_when_free(
     url: str | None,
     find_owner: FindOwner | None,
 ) -> Iterator[RunContext]:
-    """As `driving`, but wait up to `max_seconds` for another driver."""
+    """Drive like `driving`, but wait up to `max_seconds` for another driver."""
     deadline = time.monotonic() + (max_seconds or 0.0)
     while True:
         try:

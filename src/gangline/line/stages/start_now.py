@@ -18,7 +18,7 @@ class Planned(Protocol):
 
     @property
     def choice(self) -> PlanChoice:
-        """Of one plan."""
+        """Choice of one plan."""
         ...
 
     @property
@@ -28,7 +28,7 @@ class Planned(Protocol):
 
 
 def free_servers(site: Site, environ: Mapping[str, str], inventory: Inventory) -> FreeServers:
-    """Of the site's target; servers that are in no cluster count as free."""
+    """Free servers of the site's target; those that are in no cluster count as free."""
     if not launcher_of(site.launch.target).has_pods:
         return FreeServers(free=inventory.num_nodes, holders=())
     from gangline.launch.kubernetes.placement.free_servers import read_free_servers

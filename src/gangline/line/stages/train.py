@@ -112,7 +112,7 @@ def _ran(ctx: RunContext, finished: FinishedGang) -> RuntimeReport | None:
 
 
 def _other_gpus(record: Record, ran: RuntimeReport | None) -> tuple[str, ...]:
-    """On which ranks computed, and for which the plan was not made."""
+    """Kinds of GPU that ranks computed on and the plan was not made for."""
     return other_kinds(record.plan.device_name, ran.gpus) if record.plan is not None and ran is not None else ()
 
 

@@ -61,7 +61,7 @@ class OrderQueue:
         )
 
     def claim_newer(self, *, holder: str, now: float, lease_seconds: float) -> Order | None:
-        """As `claim`, of orders that ask for the head of a ref whose older order is driven: its run may be in vain."""
+        """Claim an order for the head of a ref whose older order is driven: the run of that one may be in vain."""
         return self._engine.write(
             lambda session: claim_newer_order(session, holder=holder, now=now, lease_seconds=lease_seconds)
         )
@@ -154,7 +154,8 @@ class OrderQueue:
         return read(rows[0]).order if rows else None
 
     def refused(self, *, projects: Sequence[str] | None, limit: int) -> list[Order]:
-        """Of refs whose newest order is over without a run, as the line of their commit does not hold; newest first."""
+        """Newest orders of refs that are over without a run, as the line of their commit does not hold; newest
+        first."""
         if projects is not None and not projects:
             return []
         condition = f" AND project IN ({placeholders(projects)})" if projects else ""

@@ -42,7 +42,7 @@ TYPES = {
 }
 BUSY_SECONDS = 10.0
 FREE_SPACE_BYTES = 1 << 20
-"""About what a thousand deliveries add to the log."""
+"""Space for about what a thousand deliveries add to the log."""
 _WHEN_DAMAGED = (
     "stop the service, move the file away with its -wal and -shm, and start it again: runs come from their records and"
     " pushes from the heads of their branches; tokens and orders of the API do not, `sqlite3 FILE .recover` reads them"

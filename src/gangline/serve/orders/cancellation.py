@@ -25,7 +25,7 @@ def stop_runs(context: ServiceContext, project: str, ref: str, *, reason: str, e
         project: Of the ref.
         ref: That is gone.
         reason: One sentence for the records.
-        but: An order that is left alone: its caller settles it.
+        except_order: An order that is left alone: its caller settles it.
     """
     begun = context.database.orders.list(states=["driving", "parked"], projects=[project], limit=1000)
     runs = [each.run for each in begun if each.ref == ref and each.run is not None and each.id != except_order]

@@ -89,7 +89,7 @@ def read_commit(
     Raises:
         ConfigError: Reading it takes more time or memory than the limits allow.
         GanglineError: It could not be read now.
-        Stopped: `is_over`.
+        ProcessStopped: `is_over`.
     """
     request = canonical({"overrides": order.overrides, **_origin(order)}).decode()
     command = [sys.executable, "-P", "-m", __name__, str(place), commit, request]

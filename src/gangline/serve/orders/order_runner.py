@@ -31,7 +31,14 @@ from gangline.serve.orders.commit_reader import CommitContent, RunIdentity, read
 from gangline.serve.orders.notifications import OrderNotifications
 from gangline.serve.orders.retry_policy import after_exit, after_run
 from gangline.serve.orders.schedules import Schedules
-from gangline.serve.orders.searches import SEARCH_PROGRAM, search_arguments, search_ended, search_refusal
+from gangline.serve.orders.searches import (
+    SEARCH_PROGRAM,
+    comment_on_search,
+    not_searched,
+    search_arguments,
+    search_ended,
+    search_refusal,
+)
 from gangline.serve.orders.sources import CommitSource, source_of
 from gangline.serve.orders.triggers import find_pull_request_order, line_to_run, newest_attempt
 from gangline.spec.record import Record
@@ -89,7 +96,7 @@ class OrderRunner:
         """The order as it is to be settled.
 
         Raises:
-            Stopping: Nothing is to be settled.
+            RunnerStopped: Nothing is to be settled.
             GanglineError: It failed on the way; try again.
         """
         try:
@@ -145,9 +152,11 @@ class OrderRunner:
             line = self._read(place, head.commit).require_line()
         except ConfigError as error:
             return self._refused(source, head.commit, error)
-        if line is None or not line.search.space:
-            return self._dropped("its line has no [search.space]: nothing to search")
         self.order = replace(order, commit=head.commit)
+        if line is None or not line.search.space:
+            why = "its line has no [search.space]: nothing to search"
+            comment_on_search(source, self.order, lambda: not_searched(self.order, why))
+            return self._dropped(why)
         command = [*self._shared.search_program, *search_arguments(place, head.commit, site=self._context.site_file)]
         child, code = self._follow(command, head.commit)
         return search_ended(self._context, source, self.order, place, code=code, last_message=child.last_message())

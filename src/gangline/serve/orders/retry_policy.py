@@ -23,13 +23,13 @@ _BROKE = 1
 
 
 def after_exit(order: Order, code: int, *, record: Record | None, last_message: str, now: float) -> Order:
-    """The order after its driver ended with `code` and left the run open, or bore none.
+    """The order after its driver ended with `code` and left the run open, or created no run.
 
     Args:
         order: As it was driven.
         code: Exit code; negative for a signal.
         record: As it is then, where there is one.
-        said: The driver's last words.
+        last_message: What the driver said last.
         now: Seconds since the epoch.
     """
     if code == CapacityError.exit_code and record is not None and awaits_approval(record):

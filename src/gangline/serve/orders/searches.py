@@ -4,6 +4,7 @@ The search is the command's: it is found again by its commit, so that an order t
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from gangline.forge.protocol import COMMENT_LIMIT, SEARCH_LABEL, RefHead
 from gangline.git.repository import Repository
 from gangline.report.search.markdown import render_markdown_search
 from gangline.report.search.text import headline, verdict_of
+from gangline.report.text import markdown
 from gangline.sanitize import clean
 from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.database.types import Order
@@ -47,13 +49,24 @@ def search_arguments(place: Path, commit: str, *, site: Path) -> list[str]:
 def search_ended(
     context: ServiceContext, source: CommitSource, order: Order, place: Path, *, code: int, last_message: str
 ) -> Order:
-    """The order after its search ended with `code`, or stopped before its end; what it found is in the comment."""
+    """The order after its search ended with `code`, or stopped before its end.
+
+    A comment says what it found, or why it did not begin.
+    """
     view = _view(context, order)
+    ended = after_exit(order, code, record=None, last_message=last_message, now=context.clock())
     if view is not None:
-        _comment(context, source, order, place, view)
+        comment_on_search(source, order, lambda: _results(context, place, view))
+    elif ended.state == "done":
+        comment_on_search(source, order, lambda: not_searched(order, ended.note))
     if view is None or code not in _OVER:
-        return after_exit(order, code, record=None, last_message=last_message, now=context.clock())
+        return ended
     return replace(order, state="done", note=clean(f"{verdict_of(view)} {headline(view)}", limit=400))
+
+
+def not_searched(order: Order, reason: str) -> str:
+    """Text of a comment for whoever gave the label and waits."""
+    return f"Commit {(order.commit or '')[:12]} is not searched: {markdown(reason)}"
 
 
 def comment_marker(project: str) -> str:
@@ -73,17 +86,22 @@ def _view(context: ServiceContext, order: Order) -> SearchView | None:
         return None
 
 
-def _comment(context: ServiceContext, source: CommitSource, order: Order, place: Path, view: SearchView) -> None:
-    """Write the one comment; a forge that fails is logged, and fails no order."""
+def _results(context: ServiceContext, place: Path, view: SearchView) -> str:
     from gangline.search.line_change import proposed_change
 
-    if source.forge is None or source.token is None or order.pull_request is None:
-        return
     page = context.site.serve.public_url
     link = f"[{view.request.id}]({page}/searches/{view.request.id})\n" if page else ""
+    return render_markdown_search(view, line=proposed_change(Repository.at(place), view)) + "\n" + link
+
+
+def comment_on_search(source: CommitSource, order: Order, text: Callable[[], str]) -> None:
+    """Write the one comment; a forge that fails is logged, and fails no order."""
+    if source.forge is None or source.token is None or order.pull_request is None:
+        return
+    marker = comment_marker(order.project)
     try:
-        text = render_markdown_search(view, line=proposed_change(Repository.at(place), view))
-        whole = "\n".join([comment_marker(order.project), text, link])[:COMMENT_LIMIT]
-        source.forge.upsert_comment(source.repository, order.pull_request, comment_marker(order.project), whole)
+        source.forge.upsert_comment(
+            source.repository, order.pull_request, marker, f"{marker}\n{text()}"[:COMMENT_LIMIT]
+        )
     except GanglineError as error:
-        log.warning("comment_not_written", order=order.id, search=view.request.id, cause=str(error))
+        log.warning("comment_not_written", order=order.id, cause=str(error))

@@ -51,7 +51,7 @@ class Indexer:
     """Two threads that keep an index equal to a store.
 
     Args:
-        attend: Called with every open record in each pass, for cancellations and approvals made elsewhere.
+        on_open: Called with every open record in each pass, for cancellations and approvals made elsewhere.
     """
 
     def __init__(

@@ -63,7 +63,7 @@ class RunWatchers:
         self._lock = threading.Lock()
 
     def subscribe(self, record: Record, subscriber: Subscriber) -> None:
-        """Tell `looker` of a run from now on.
+        """Tell `subscriber` of a run from now on.
 
         Raises:
             RequestRefused: Too many runs are watched.

@@ -17,7 +17,7 @@ MODEL = "model"
 FORMAT = 1
 MOST_ROWS = 1_000
 LEAST_SECONDS, MOST_SECONDS = 1e-9, 86_400.0
-"""Of one update; sums over a model stay far from what a float cannot hold."""
+"""Bounds on one update; sums over a model stay far from what a float cannot hold."""
 DTYPES = ("bfloat16", "float16", "float32")
 _HEAD = ("format", "device", "torch", "rows")
 _ROW = ("rule", "rows", "columns", "batch", "dtype", "seconds", "refresh_seconds")

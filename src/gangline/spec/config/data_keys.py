@@ -8,7 +8,7 @@ from gangline.spec.dataset import NAME, PREFIX
 
 WANTED = "a key below a data prefix of the site (store.data), or a file of the project's own runs"
 MOST_ENTRIES = 100
-"""Of `data.text`, and of `data.shards`."""
+"""Most entries of `data.text`, and of `data.shards`."""
 RESERVED = frozenset(
     {"runs", "models", "projects", "blobs", "images", "logs", "open", "bisects", "probe", "datasets", "pointers"}
 )
@@ -27,7 +27,7 @@ class DataAccess:
     """What the data of one run may name."""
 
     prefixes: tuple[str, ...] = ()
-    """Of the store, each with a slash at its end."""
+    """Prefixes of the store, each with a slash at its end."""
     project: str | None = None
     """Whose runs may be read; None: no project's."""
     packages: tuple[str, ...] | None = None

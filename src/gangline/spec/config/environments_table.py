@@ -20,8 +20,8 @@ class IndexTable:
     """One index of packages, as `[index.NAME]`; those of the file come before the public one, in their order."""
 
     url: str
-    """Of its simple API."""
+    """URL of the index's simple API."""
     credentials: str | None = None
     """Reference; the value is `USER:PASSWORD`. Never used for a commit of a fork."""
     default: bool = False
-    """In place of the public index."""
+    """This index takes the place of the public one."""

@@ -12,15 +12,15 @@ class FailureRates:
     """Mean hours to a failure of one device of each kind; none: such failures are not counted."""
 
     gpu_hours: float | None = None
-    """Of a GPU, with its share of everything else that stops a gang."""
+    """Mean hours to a failure of a GPU, with its share of everything else that stops a gang."""
     server_hours: float | None = None
-    """Of a server."""
+    """Mean hours to a failure of a server."""
     optic_hours: float | None = None
-    """Of an optical module."""
+    """Mean hours to a failure of an optical module."""
     link_hours: float | None = None
-    """Of a link from a NIC to its leaf."""
+    """Mean hours to a failure of a link from a NIC to its leaf."""
     leaf_hours: float | None = None
-    """Of a leaf switch, counted where NICs have no second one."""
+    """Mean hours to a failure of a leaf switch, counted where NICs have no second one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +28,7 @@ class GroupTable:
     """Servers that hang on the same leaf switches, one of `fabric.groups`."""
 
     name: str
-    """As the group's node label says it."""
+    """Value of the group's node label."""
     servers: str
     """Names in order of position: "a[001-064]", "a[001-032,040],b7"."""
     block: str = ""
@@ -56,9 +56,9 @@ class FabricTable:
     intra_bus_bytes_per_second: float | None = None
     """Bus bandwidth between the GPUs of a server, of one GPU; none: not known."""
     nic_latency_seconds: float | None = None
-    """From one rank to the next on another server, of each message of a collective; none: forecasts count 0."""
+    """Latency of a message of a collective between ranks on two servers; none: that of the site, else 0."""
     intra_latency_seconds: float | None = None
-    """Likewise between the GPUs of a server."""
+    """Latency of a message of a collective between the GPUs of a server; none: that of the site, else 0."""
     leaf_uplinks: int | None = None
     """Ports of a leaf towards the spines; none: not known."""
     oversubscription: float | None = None

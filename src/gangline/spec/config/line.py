@@ -189,7 +189,8 @@ class TrainTable:
     strategy: str = "auto"
     """auto, explicit, or a name: {strategies}."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Of compute; parameters, optimizer state and reductions stay fp32. auto: fp32 on CPU, else bf16 or fp16."""
+    """Number format of compute; parameters, optimizer state and reductions stay fp32. auto: fp32 on CPU, else bf16 or
+    fp16."""
     deterministic: bool | Auto = "auto"
     """Refuse algorithms whose sums depend on timing; auto: on CPU."""
     ranks: int | tuple[int, int] | Auto = "auto"
@@ -296,7 +297,7 @@ class PublishTable:
     branches: tuple[str, ...] = ("main",)
     """Globs of branches whose runs are published."""
     files: tuple[str, ...] = ()
-    """Of a command: globs of its outputs, or of its newest save, that are published as they are: `["out/model.pt"]`."""
+    """Globs of the outputs of a command, or of its newest save, that are published as they are: `["out/model.pt"]`."""
     smoke: bool | Literal["serve"] = True
     """A fresh process loads the published folder and answers one batch; serve: it is started as `gangline infer` starts
     it and answers over HTTP, timed."""
@@ -317,7 +318,7 @@ class TriggerTable:
     supersede: Literal["cancel", "finish"] = "cancel"
     """What a newer push does to open runs of its branch."""
     forks: Literal["plan", "approve", "off"] = "plan"
-    """Of forks: their commits start nothing (`off`), or are planned and run once a maintainer approves (the others)."""
+    """What a commit of a fork starts: nothing (`off`), or a plan, and a run once a maintainer approves (the others)."""
     schedule: str | None = None
     """Five-field cron."""
 

@@ -25,7 +25,7 @@ EXPORTS = {
     "pdm.lock": "pdm export --output requirements.txt writes that",
     "Pipfile.lock": "pipenv requirements --hash > requirements.txt writes that",
 }
-"""By the names of locks that are not read."""
+"""Advice on each lock that is not read, by its name."""
 
 _LONGEST_MARKER, _LONGEST_ADDRESS = 500, 300
 _ADDRESS = re.compile(r"(?P<scheme>https?://)(?:[^/]*@)?(?P<place>[^?#]+)(?:[?#].*)?")
@@ -49,18 +49,19 @@ class Pin:
     """One package of a lock."""
 
     name: str
-    """As indexes spell it: lower case, dashes."""
+    """Normalised name: lower case, dashes."""
     version: str
     marker: str | None
     """Condition on the environment (PEP 508), where the package is not for all."""
     sha256: tuple[str, ...]
-    """Of the files that may be installed."""
+    """Digests of the files that may be installed."""
     line: int
     """Where it begins in the file, from 1."""
 
 
 def kind_of(file: str) -> Kind:
-    """By its name, as the tools that write locks call them (PEP 751: `pylock.toml`, `pylock.NAME.toml`)."""
+    """Kind of a lock, told from its name, as the tools that write locks choose it (PEP 751: `pylock.toml`,
+    `pylock.NAME.toml`)."""
     name = file.rpartition("/")[2]
     if name == "uv.lock":
         return "uv"

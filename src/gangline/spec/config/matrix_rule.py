@@ -40,7 +40,8 @@ _BOUNDS: dict[str, Bound] = {
     "element_bytes": ("2, 4 or 8", lambda value: value in (2, 4, 8)),
     **dict.fromkeys(("refresh_every", "largest_side", "batch", "bucket_elements", "c_max_bytes"), _ONE_OR_MORE),
 }  # fmt: skip
-"""Of options, `rule.option` if those of another rule are unlike: as the classes of `optim` refuse them on ranks."""
+"""Bounds of options, those that the classes of `optim` have on ranks; `rule.option` where another rule has unlike
+ones."""
 OVERLAP_WHILE_LIVE = (
     'optimizer.overlap: "forward" leaves a replica without a whole state of one step until its next forward pass ends, '
     'and train.recovery.mode = "live" continues from such states; "off", or recovery.mode = "restart", works'
@@ -56,7 +57,7 @@ OWNER_STATE_WHILE_LIVE = (
 )
 """Planner and ranks refuse it with the same message."""
 OWNER_STATE_RULES = ("shampoo", "soap")
-"""Of `RULES`, those that keep state of a matrix on one rank."""
+"""Those of `RULES` that keep state of a matrix on one rank."""
 REPEATS_UNDER_ZERO1 = (
     'optimizer.copies: "repeat" keeps all state on every copy, and zero1 deals it out to them; "ddp", or copies = '
     '"share" works'
@@ -153,7 +154,7 @@ def _copies_problems(table: Mapping[str, Any]) -> Iterator[ConfigProblem]:
 
 
 def _is_class(rule: str) -> bool:
-    """Of a repository: torch has no `MatrixRule`."""
+    """Is it a class of the repository? torch has no `MatrixRule`."""
     module, separator, name = rule.partition(":")
     return (
         bool(separator)
@@ -219,7 +220,7 @@ def _value_problems(key: str, value: Any, default: Any) -> Iterator[ConfigProble
 
 
 def bound_of(rule: str, key: str) -> Bound | None:
-    """Of an option: in words, and whether a number is within it."""
+    """Bound of an option: in words, and whether a number is within it."""
     return _BOUNDS.get(f"{rule}.{key}") or _BOUNDS.get(key)
 
 

@@ -18,7 +18,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 """Rule to its options and their defaults."""
 _DEFAULT = "adamw"
 ADAMW_MOMENT_BYTES = 8
-"""Of a parameter: two moments in float32."""
+"""Bytes of the two float32 moments of a parameter."""
 
 
 def read_optimizer(table: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -62,10 +62,10 @@ FLOPS_PER_SECOND: Range = (1e6, 1e24)
 MEMORY_BYTES: Range = (1e6, 1e18)
 HOURS_TO_FAILURE: Range = (1.0, 1e15)
 SECONDS_LOST: Range = (0.0, 1e7)
-"""By one restart or write."""
+"""Range of the seconds that one restart or write loses."""
 SECONDS_OF_A_MESSAGE: Range = (0.0, 1.0)
-"""From one rank to the next. All of these are wide enough for machines to come: a value outside was written in another
-unit, and forecasts by it would overflow."""
+"""Range of the seconds from one rank to the next. All of these are wide enough for machines to come: a value outside
+was written in another unit, and forecasts by it would overflow."""
 
 
 def within(key: str, value: object, bounds: Range, works: str = "") -> Iterator[ConfigProblem]:

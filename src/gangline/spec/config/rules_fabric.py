@@ -17,7 +17,7 @@ from gangline.spec.config.problems import (
 from gangline.spec.config.server_ranges import MOST_SERVERS, expand_servers
 
 MOST_PORTS = 65_536
-"""Of a server or a leaf."""
+"""Most ports of a server or a leaf."""
 
 
 def fabric_rules(file: FabricFile) -> Iterator[ConfigProblem]:

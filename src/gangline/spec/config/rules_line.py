@@ -35,7 +35,7 @@ Reader = Callable[[str], bytes | None]
 
 SLUG = "a name of [a-z][a-z0-9-]{0,19}"
 MOST_SEEDS = 99
-"""Of a program, which trains each in a gang of its own."""
+"""Most seeds of a program, which trains each in a gang of its own."""
 INSIDE = "a path inside the repository"
 METRICS_ENDINGS = (".json", ".jsonl", ".csv")
 

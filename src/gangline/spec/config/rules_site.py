@@ -47,7 +47,7 @@ MOST_OUTPUT_FILES = 100_000
 """A driver holds the list of them in memory."""
 MOST_EXPERIMENT = 100
 _MOST_PRICE = 1e9
-"""Of a GPU-hour, in any currency."""
+"""Highest price of a GPU-hour, in any currency."""
 WEB = "an http or https URL without a password in it"
 
 

@@ -11,7 +11,7 @@ from gangline.errors import ConfigError
 
 FORMS = "secret:env:NAME, secret:file:PATH or secret:k8s:NAME/KEY"
 VARIABLE = "env."
-"""Before the name of a variable, among the names of a gang's secrets."""
+"""Prefix of the names of variables among the secrets of a gang."""
 AWS_VARIABLES = frozenset({
     "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_REGION", "AWS_ENDPOINT_URL_STS",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN",

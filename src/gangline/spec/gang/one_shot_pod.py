@@ -25,7 +25,7 @@ MOST_STDOUT_BYTES = 4 * 2**20
 MOST_STDERR_BYTES = 2**18
 """Kubelets keep 10 MiB of a log, and this is a third longer there."""
 MOST_LINES_CHARACTERS = 8 * 2**20
-"""Of the lines of an answer; what is longer was not written by `to_lines`."""
+"""Bound on the lines of an answer; what is longer was not written by `to_lines`."""
 _PART_BYTES = 9_000
 """Container runtimes split lines of more than 16 KiB."""
 

@@ -13,7 +13,7 @@ RECORD_SEPARATOR = "\x1e"
 TERMINATION_BYTES = 4096
 """What the kubelet keeps of a termination message."""
 MAX_LINE_BYTES = 16_000
-"""Of one event; container runtimes split longer lines."""
+"""Longest line of one event; container runtimes split longer ones."""
 _LOG = re.compile(r"([rk])(\d{2,})│ ?(.*)", re.DOTALL)
 
 

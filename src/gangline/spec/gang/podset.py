@@ -23,7 +23,7 @@ class PlacedServer:
     """One server with its position in the network."""
 
     name: str
-    """As the scheduler's host name label says it."""
+    """Value of the scheduler's host name label."""
     group: str = ""
     """Servers that one leaf switch joins; empty: not known."""
     block: str = ""
@@ -37,11 +37,11 @@ class PipelineTraffic:
     stages: int
     """Equal parts of the gang's nodes, in node-rank order."""
     data_edge_bytes: float
-    """On each edge of the ring over the replicas of a stage."""
+    """Bytes on each edge of the ring over the replicas of a stage."""
     stage_edge_bytes: float
-    """Between the same replica of neighbouring stages, both ways together."""
+    """Bytes between the same replica of neighbouring stages, both ways together."""
     expert_edge_bytes: float = 0.0
-    """From each node of an expert group to each other one."""
+    """Bytes from each node of an expert group to each other one."""
     expert_nodes: int = 1
     """Neighbouring replicas of a stage that share their experts."""
 
@@ -52,7 +52,7 @@ class ServerKind:
 
     num_nodes: int
     labels: dict[str, str]
-    """That every one of them must have."""
+    """Labels that every one of them must have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,18 +62,18 @@ class Placement:
     tile: int = 1
     """Consecutive pods that must share a group, the servers on the same leaf switches; divides their number."""
     pipeline: PipelineTraffic | None = None
-    """By which the servers are put in order; None: a ring goes over all of them."""
+    """Traffic that decides the order of the servers; None: a ring goes over all of them."""
     labels: dict[str, str] = field(default_factory=dict)
-    """That every server must have: of the kind of GPU that the plan is for, where the cluster has several."""
+    """Labels that every server must have: those of the plan's kind of GPU, where the cluster has several."""
     kinds: tuple[ServerKind, ...] = ()
-    """In node-rank order; empty: all servers are of one kind."""
+    """Kinds of servers in node-rank order; empty: all are of one kind."""
     environment: dict[str, str] = field(default_factory=dict)
-    """By which ranks use the network as it was declared; a variable in `PodSet.env` wins."""
+    """Variables that tell ranks the network as it was declared; a variable in `PodSet.env` wins."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resources:
-    """Of one node's pod. None: whatever the node gives."""
+    """What one node's pod asks for. None: whatever the node gives."""
 
     cpus: float | None = None
     memory_bytes: int | None = None
@@ -96,7 +96,7 @@ class PodSet(Document):
     num_nodes: int = 1
     procs_per_node: int
     image: str | None = None
-    """By digest; None: the environment that runs gangline, or that of `python`."""
+    """Image by digest; None: the environment that runs gangline, or that of `python`."""
     python: str | None = None
     """Interpreter of ranks on this machine, the commit's own; None: that of gangline."""
     code: str
@@ -134,7 +134,7 @@ class PodSet(Document):
 
     @property
     def variables(self) -> dict[str, str]:
-        """Of its ranks: those of the network, then `env`."""
+        """Variables of its ranks: those of the network, then `env`."""
         return (self.placement.environment if self.placement else {}) | self.env
 
     @property

@@ -7,7 +7,7 @@ from gangline.errors import UsageError
 from gangline.spec.codec import Document
 
 MOST_STEPS = 100
-"""Of one window: a trace of more is too large to look at."""
+"""Most steps of one window: a trace of more is too large to look at."""
 MOST_RANKS = 64
 CATEGORIES = ("matmul", "elementwise", "optimizer", "communication", "copy", "other", "idle")
 """What a moment of a rank is spent on."""
@@ -49,7 +49,7 @@ class Operator:
     category: str
     count: int
     self_seconds: float
-    """Without what it called."""
+    """Seconds without those of what it called."""
     total_seconds: float
 
 
@@ -61,29 +61,29 @@ class ProfileSummary(Document):
     rank: int
     node: str = ""
     first: int
-    """As asked."""
+    """First step of the window, as asked."""
     last: int
     word: str = ""
-    """Of the request that it answers."""
+    """Word of the request that it answers."""
     device: Literal["cpu", "cuda"]
     """Whose time is reported: that of the GPU, where there is one."""
     seconds: float
-    """Of the window."""
+    """Length of the window."""
     steps: tuple[ProfiledStep, ...] = ()
     categories: dict[str, float] = field(default_factory=dict)
     """Seconds by category of CATEGORIES; they sum to the window, or to more where several threads work at once."""
     busy_share: float = 0.0
-    """Of the window, with anything but communication under way."""
+    """Share of the window with anything but communication under way."""
     exposed_share: float = 0.0
-    """With communication alone under way."""
+    """Share with communication alone under way."""
     hidden_share: float = 0.0
-    """With communication under way during other work: what overlap saves."""
+    """Share with communication under way during other work: what overlap saves."""
     idle_share: float = 0.0
-    """With nothing under way that the profiler sees: Python, waiting for data, launching."""
+    """Share with nothing under way that the profiler sees: Python, waiting for data, launching."""
     top: tuple[Operator, ...] = ()
     """Longest by their own time first."""
     lanes: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    """By category, the share of each of equal pieces of the window."""
+    """Share of each of equal pieces of the window, by category."""
     memory: tuple[tuple[float, float], ...] = ()
     """(seconds, bytes allocated), thinned; peaks stay."""
     peak_bytes: int = 0

@@ -31,7 +31,7 @@ class SplitTile:
     """Node rank."""
     last: int
     groups: tuple[str, ...]
-    """As `block/group`, in the order of its nodes."""
+    """Places of its nodes in their order, each `block/group`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ class ScoreOrder(Document):
     """Shards to score, and how."""
 
     columns: tuple[str, ...]
-    """Of the data set."""
+    """Columns of the data set."""
     batch: int
     """Rows of one forward pass."""
     outputs: tuple[str, ...] = ()

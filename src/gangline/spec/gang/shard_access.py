@@ -8,7 +8,7 @@ from gangline.spec.config.source_table import SourceTable
 SHARDS_KEY = "GANGLINE_SHARDS"
 """Variable with a `ShardAccess` as JSON; lines cannot set it."""
 SOURCE_SECRET = "source."  # noqa: S105  # the start of a name
-"""Before the name of a source, among the names of a gang's secrets."""
+"""Prefix of the names of sources among the secrets of a gang."""
 CACHES = "shards"
 """Folder below `cache.path` of a site, closed to model code; each kind of runs has a folder of its own in it."""
 
@@ -24,7 +24,7 @@ class ShardAccess(Document):
     """Folder that other gangs of its kind use, too; none: one in the folder of the gang."""
     cache_bytes: float | None = None
     sources: dict[str, SourceTable] = field(default_factory=dict)
-    """By name; credentials are not those of the site, but the name of a secret of the gang."""
+    """Sources by name; their credentials are names of secrets of the gang, not references of the site."""
 
 
 def cache_folder(path: str, project: str, *, published: bool) -> str:

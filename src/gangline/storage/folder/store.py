@@ -5,7 +5,7 @@ data is staged and synced, then renamed in one step, then the folder is synced. 
 modification time, which every write sets later than the one it replaces, under a lock per key: A, then B, then A again
 is seen. What is not an object lies in `.store~`, a name that no key can have. It marks the folder as a store, too:
 who has seen it once takes its absence for a mount that is away, not for an empty store (docs/adr/0029). Prefixes may
-be sections, with such a folder of their own (`folder_layout`).
+be sections, with such a folder of their own (`layout`).
 """
 
 import errno
@@ -148,7 +148,7 @@ class FolderStore:
         return self._layout.path(key).as_uri()
 
     def make_section(self, prefix: str) -> Section:
-        """Let a process work below `prefix` that may write nothing else here. See `folder_layout`."""
+        """Let a process work below `prefix` that may write nothing else here. See `layout`."""
         with self._failures("write", prefix):
             return self._layout.make_section(prefix)
 

@@ -80,7 +80,7 @@ def _finite(value: Any) -> Any:
 
 
 _STEP = re.compile(rb'\{"event": "(?:step|round)", "rank": \d+, "generation": \d+, "step": (\d+),')
-"""As `emit` writes it; the last line of a killed rank may be incomplete."""
+"""Step events as `emit` writes them; the last line of a killed rank may be incomplete."""
 Listener = Callable[[dict[str, Any]], None]
 
 
@@ -88,7 +88,7 @@ class EventLog:
     """Events of a rank: to its file, and to listeners."""
 
     def __init__(self, path: Path | None, *, rank: int, generation: int) -> None:
-        """Without `path` events reach listeners only: a program outside a gang has no file."""
+        """Open the file; a program outside a gang has no `path`, and its events reach listeners only."""
         self._file = LineFile(path) if path is not None else None
         self._head = {"rank": rank, "generation": generation}
         self.listeners: list[Listener] = []

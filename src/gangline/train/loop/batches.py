@@ -126,7 +126,7 @@ class StepData:
             is_gpu = device.type == "cuda"
             self._ahead = ReadAhead(self._read, workers=workers, prefetch=prefetch, pin_memory=is_gpu)
         self._continues: tuple[int, tuple[SampleSpan, ...], Shares] | None = None
-        """Of the step that workers are reading now: cursor, skipped spans, shares."""
+        """Cursor, skipped spans and shares of the step that workers are reading now."""
 
     @staticmethod
     def of(context: RankContext, data: Any, *, seed: int, cut: Callable[[Batch], Batch] | None) -> "StepData":
@@ -149,7 +149,7 @@ class StepData:
 
     @property
     def num_micro_batches(self) -> int:
-        """Of this rank, in the step that was requested last."""
+        """Micro-batches of this rank in the step that was requested last."""
         return len(self._spans)
 
     def step(

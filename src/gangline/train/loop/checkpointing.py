@@ -57,11 +57,12 @@ class ExtraTensors(Protocol):
         ...
 
     def own_tensors(self) -> Mapping[str, Tensor]:
-        """Of this rank alone."""
+        """Tensors of this rank alone."""
         ...
 
     def restore(self, own: Mapping[str, Tensor]) -> None:
-        """After a resume: this rank's own tensors, on the host; empty if another number of ranks saved them."""
+        """Take back this rank's own tensors, on the host; called at a resume. Empty if another number of ranks saved
+        them."""
         ...
 
 

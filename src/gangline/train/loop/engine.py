@@ -89,7 +89,7 @@ class TrainingEngine:
         self.save_requested = False
         """This rank requests a save of the current step; the control message passes it to all ranks."""
         self.last: StepSums | None = None
-        """Of the last finished step."""
+        """Sums of the last finished step."""
         self.generator_snapshot: tuple[int, dict[str, Any]] | None = None
         """Step, and the random generators as they were after it; None unless recovery is live."""
         self._finite = NonFinitePolicy(mode=plan.recovery.non_finite, max_in_a_row=plan.recovery.max_events)
@@ -107,7 +107,7 @@ class TrainingEngine:
 
     @property
     def next_samples(self) -> tuple[int, list[SampleSpan], Shares]:
-        """Of the next step: cursor, skipped spans, shares by replica."""
+        """Cursor, skipped spans and shares by replica of the next step."""
         return self.progress.cursor, self.progress.skipped, self.progress.shares
 
     def resume(self, *, at: str | None = None) -> bool:

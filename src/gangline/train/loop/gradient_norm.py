@@ -16,7 +16,7 @@ Groups = tuple[ProcessGroup, ...]
 _SMALL = 1e-6
 """Added to a norm before it divides, as torch does."""
 _CLEARLY_LESS = 0.999
-"""Below this share of the largest norm the factor is 1.0 however it is rounded, and the gradients are not touched."""
+"""Share of the largest norm below which the factor is 1.0 however it is rounded, and the gradients are not touched."""
 
 
 def align_gradients(parameters: Sequence[Tensor]) -> None:

@@ -25,7 +25,7 @@ class HealthChecks:
         self._step_rate = StepRate(context)
         self._rebalancer: WorkRebalancer | None = None
         self._is_rebalanced = False
-        """Since the step that is reported next: its times are those of the old shares."""
+        """Shares have changed since the step that is reported next: its times are those of the old ones."""
         self._has_said = False
         self._unjudged = why_not_judged(context.device.type)
         self._obstacle = ""
@@ -61,7 +61,7 @@ class HealthChecks:
             self._is_rebalanced = self._rebalancer.rebalance(progress, saves=saves)
 
     def resumed(self, progress: TrainingProgress) -> None:
-        """After a resume with another number of replicas shares are the plan's until slow ones are known."""
+        """Return to the shares of the plan, until slow ranks are known, if a resume changed the number of replicas."""
         if len(progress.shares) != self._context.plan.mesh.dp_replicate or self._rebalancer is None:
             progress.shares = self._context.plan.shares
 
@@ -123,7 +123,7 @@ class WorkRebalancer:
         self._replicas = [[rank for rank, at in enumerate(places) if at == place] for place in range(mesh.dp_replicate)]
 
     def decide(self, progress: TrainingProgress) -> None:
-        """After a window: compute new shares if a rank is or was slow and they are worth it."""
+        """Compute new shares, once a window is over, if a rank is or was slow and they are worth it."""
         recent = self._step_rate.recent
         if recent is None or not (self._step_rate.slow or progress.shares):
             return

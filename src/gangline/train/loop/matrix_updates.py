@@ -47,7 +47,7 @@ def _late(plan: OptimPlan) -> dict[str, Any] | None:
 
 
 def _all_late(found: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Of all plans of one rank."""
+    """Late updates of all plans of one rank, as one."""
     if not found:
         return None
     return {

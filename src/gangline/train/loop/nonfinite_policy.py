@@ -11,7 +11,7 @@ from gangline.train.loop.sample_order import SampleSpan
 NonFiniteAction = Literal["apply", "skip", "rollback"]
 MAX_ROLLBACKS = 3
 _NAMES = 8
-"""Of parameters, in a message."""
+"""Most parameters that a message names."""
 
 
 @dataclass(slots=True)

@@ -45,7 +45,7 @@ class PipelineRunner:
         self._context.clock.switch("data")
 
     def _count(self, outputs: Any, batch: Batch) -> Tensor:
-        """On the last stage: add the loss of one micro-batch; returns the tensor to run backward from."""
+        """Add the loss of one micro-batch, on the last stage; returns the tensor to run backward from."""
         context = self._context
         with self._wrapped.stopwatch.timing("forward"):
             with autocast(context.plan.precision, context.device, sharded=self._wrapped.sharded):

@@ -40,7 +40,7 @@ class ControlMessage:
     """There is a request to read."""
 
     def counts(self) -> list[float]:
-        """As numbers that are summed over all ranks."""
+        """The requests as numbers that are summed over all ranks."""
         return [float(self.stop), float(self.save), float(self.profile)]
 
     @staticmethod
@@ -57,7 +57,7 @@ class StepSums:
     """Mean."""
     weight: float
     norm: float
-    """Of the gradients, before clipping."""
+    """Norm of the gradients, before clipping."""
     message: ControlMessage
     """Requests that all ranks carry out at the end of the step."""
 
@@ -107,7 +107,7 @@ class Update:
         self._reduction = reduction
         self._wrapped, self._optimizer, self._scaler = wrapped, optimizer, scaler
         self._waited = getattr(optimizer, "waited_seconds", 0.0)
-        """Of the optimizer's since the start, those that are booked."""
+        """Seconds of `waited_seconds` that are booked."""
         self._context, self._clip_norm = context, context.plan.clip_norm
         self._counts_loss = context.counts_loss
         self.reference, self._message = reference, message
@@ -165,7 +165,7 @@ class Update:
         self._book_wait("forward")
 
     def sum_up(self) -> StepSums:
-        """After the last backward pass: global loss and norm; gradients become those of the mean loss."""
+        """Sum loss and norm over all ranks after the last backward pass; gradients become those of the mean loss."""
         assert self._sums is not None, "a step has a last micro-batch"
         if self._computed is not None:  # a GPU computes on while the host is here: that is no waiting for other ranks
             self._context.phase("backward")

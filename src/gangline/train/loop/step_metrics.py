@@ -14,7 +14,7 @@ from gangline.spec.plan import Plan
 SAMPLE_STEPS = 10
 """Reading peak memory and all connections from the kernel takes time: in every tenth step only."""
 FIRST_STEPS = 3
-"""In the first steps of a process its memory grows, if later batches are not larger."""
+"""First steps of a process, in which its memory grows, if later batches are not larger."""
 _ACKED = struct.Struct("=120xQ")
 """Field of Linux's tcp_info: bytes that the peer acknowledged."""
 
@@ -71,7 +71,7 @@ def peak_bytes(device: torch.device) -> int:
 
 
 def _peak_flops(plan: Plan, device: torch.device) -> float | None:
-    """Of each device, a second; None: not known, as for a GPU that the plan was not made for."""
+    """Peak FLOP/s of each device; None: not known, as for a GPU that the plan was not made for."""
     planned, names = plan.forecast.device_name, [torch.cuda.get_device_name(device)] if device.type == "cuda" else []
     return None if other_kinds(planned, names) else plan.forecast.device_flops
 

@@ -25,7 +25,7 @@ class StepRate:
         self._detector = StragglerDetector(lambda rank: PeerGroup(mesh.coordinates(rank)["pp"], mesh.data_rank(rank)))
         self._steps: list[list[float]] = []
         self._window_steps = MOST_STEPS
-        """Of the window that is being filled; changed by what all ranks know, so equal on all ranks."""
+        """Length of the window that is being filled; changed by what all ranks know, so equal on all ranks."""
         self._in_flight: tuple[dist.Work, torch.Tensor] | None = None
 
     @property

@@ -41,7 +41,7 @@ class BlockCalls:
         block._compiled_call_impl = called  # noqa: SLF001  # see above
 
     def begin(self) -> None:
-        """Before the forward pass of a micro-batch; local."""
+        """Forget the calls of the last micro-batch; called before the forward pass of each. Local."""
         self._called.clear()
 
     def require_usual(self) -> None:

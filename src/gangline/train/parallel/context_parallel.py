@@ -142,7 +142,7 @@ def cut_block(block: nn.Module) -> None:
 
 
 def cut_root(module: nn.Module, hints: ParallelHints) -> None:
-    """As `cut_block`; each call must also pass positions, if `module` takes them, and call attention."""
+    """Do what `cut_block` does; each call must also pass positions, if `module` takes them, and call attention."""
     forward = module.forward
     signature = inspect.signature(forward)
     needs_positions = hints.positions and POSITIONS in signature.parameters

@@ -173,7 +173,7 @@ class Average:
         self._compressor, self._bucket_bytes = compressor, bucket_bytes or BUCKET_BYTES
 
     def __call__(self, tensors: Mapping[str, Tensor]) -> None:
-        """In place; shards are averaged with the same shards of other replicas. Collective."""
+        """Average in place, shards with the same shards of other replicas. Collective."""
         for names in self._buckets(tensors):
             parts = [local(tensors[name]) for name in names]
             flat = torch.cat([each.reshape(-1) for each in parts])

@@ -65,7 +65,7 @@ def _keep(context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointP
 
 
 def shard_offload(*, to_host: bool, device: torch.device) -> OffloadPolicy:
-    """For `fully_shard`: shards, gradients and with them the optimizer on the host, or all of it on the device.
+    """Policy of `fully_shard`: shards, gradients and with them the optimizer on the host, or all of it on the device.
 
     Host memory is pinned only with an accelerator, because torch fails without one.
     """

@@ -38,7 +38,7 @@ class EmbedAndHead:
     embed: frozenset[str]
     head: frozenset[str]
     either: frozenset[str]
-    """Without parameters: every stage keeps them."""
+    """Modules without parameters: every stage keeps them."""
 
 
 def find_embed_and_head(model: nn.Module, blocks: list[str], hints: ParallelHints) -> EmbedAndHead:

@@ -45,7 +45,7 @@ COMPUTE: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bf
 
 
 def shard_policy(precision: Precision, *, is_root: bool, reduce: torch.dtype = torch.float32) -> MixedPrecisionPolicy:
-    """For `fully_shard`: gathers and computes in `precision`, averages in `reduce`; the root returns fp32."""
+    """Policy of `fully_shard`: gathers and computes in `precision`, averages in `reduce`; the root returns fp32."""
     if precision == "fp32":
         return MixedPrecisionPolicy(reduce_dtype=reduce)
     output = torch.float32 if is_root else None
@@ -53,7 +53,7 @@ def shard_policy(precision: Precision, *, is_root: bool, reduce: torch.dtype = t
 
 
 def autocast(precision: Precision, device: torch.device, *, sharded: bool) -> AbstractContextManager[object]:
-    """Around forward and loss; FSDP casts by itself."""
+    """Context of forward and loss; FSDP casts by itself."""
     if precision == "fp32" or sharded:
         return nullcontext()
     return torch.autocast(device.type, COMPUTE[precision])

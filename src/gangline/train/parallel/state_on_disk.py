@@ -56,7 +56,7 @@ class StateOnDisk(Optimizer):
 
     @property
     def state(self) -> Any:
-        """Of `inner`."""
+        """State of `inner`."""
         return self._inner.state
 
     @state.setter
@@ -65,12 +65,11 @@ class StateOnDisk(Optimizer):
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """Of `inner`."""
+        """Groups of `inner`."""
         return self._inner.param_groups
 
     @param_groups.setter
     def param_groups(self, groups: list[dict[str, Any]]) -> None:
-        """Of `inner`, too."""
         self._inner.param_groups = groups
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -79,7 +79,7 @@ def _width(block: nn.Module, name: str, hints: ParallelHints) -> int | None:
 
 @contextmanager
 def _repeatable(block: nn.Module) -> Iterator[None]:
-    """Without dropout, and with the generators as they were afterwards."""
+    """Calls of `block` that give equal results: no dropout, one seed; the generators are put back afterwards."""
     modes = {module: module.training for module in block.modules()}
     block.eval()
     try:

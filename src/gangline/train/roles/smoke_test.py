@@ -58,6 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
 def smoke(folder: Path, *, code: Path | None, options: Path | None) -> dict[str, float | str]:
     """Load `folder`; with code and options also run a batch, whose outputs are `golden`, base64.
 
+    Where members hold the data, `example(options)` of the task is the batch; without it the model is built and filled.
+
     Raises:
         IntegrityError: The weights cannot be read, or do not fit the model that config.json describes.
         TrainingError: They are not finite, or the loss is not.
@@ -87,8 +89,14 @@ def _answer(
 
     if shards := options.pop("dataset", None):
         options["dataset"] = _rows_of(shards)
-    data = task.build_data("holdout", options)
-    samples = [data[index] for index in range(min(SAMPLES, len(data)))]
+    if options.pop("data_of_members", False):
+        example = getattr(task, "example", None)
+        if not callable(example):
+            return {}
+        samples = [example(dict(options["model"]))]
+    else:
+        data = task.build_data("holdout", options)
+        samples = [data[index] for index in range(min(SAMPLES, len(data)))]
     if not samples:
         raise TrainingError("the held-out data has no samples")
     batch = {name: torch.stack([torch.as_tensor(each[name]) for each in samples]) for name in samples[0]}

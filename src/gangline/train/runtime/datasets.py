@@ -48,7 +48,7 @@ class ShardSpan:
     """Rows of one shard that belong to a split."""
 
     number: int
-    """Of the data set among those of the plan."""
+    """Place of the data set among those of the plan."""
     shard: DatasetShard
     first: int
     rows: int
@@ -237,7 +237,7 @@ class RankDatasets:
         self.train.order_of = self.order_of
 
     def put_shards(self, folder: Path) -> list[str]:
-        """As the function of that name, for these data sets."""
+        """Put all shards of these data sets below `folder`, as the function of that name does."""
         return put_shards(self._documents, self._open_files(), folder)
 
     def split(self, name: str) -> DatasetRows:

@@ -45,7 +45,7 @@ def _says(error: BaseException, pattern: re.Pattern[str]) -> bool:
 
 @contextmanager
 def defer_peer_loss(context: RankContext, phase: str) -> Iterator[None]:
-    """In a live replica, keep a step whose update is done although a peer is lost in `phase`.
+    """Keep a step of a live replica whose update is done although a peer is lost in `phase`.
 
     The step is recorded; the next collective fails by the same loss, and unfinished work is repeated.
     """

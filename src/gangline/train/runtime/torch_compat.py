@@ -30,10 +30,11 @@ NETWORK_ERRORS: tuple[type[BaseException], ...] = tuple(
 """Errors of collectives and stores when a peer is lost; gloo also raises a plain RuntimeError."""
 
 queue_callback: Callable[[Callable[[], None]], None] = Variable._execution_engine.queue_callback  # noqa: SLF001  see above
-"""During a backward pass: call a function at its end, in the order of the requests. DDP and FSDP2 use it as well."""
+"""Call a function at the end of the backward pass that is running, in the order of the requests. DDP and FSDP2 use it
+as well."""
 
 compute_losses_in_parts: Callable[[], None] = _enable_custom_loss_ops
-"""From now on in this process, cross entropy of sharded logits does not gather them. `loss_parallel()` does the same
+"""Let cross entropy of sharded logits gather none of them, from now on in this process. `loss_parallel()` does the same
 within a block, but the backward passes of a loop are outside of any."""
 
 set_timeout: Callable[[timedelta, dist.ProcessGroup], None] = (

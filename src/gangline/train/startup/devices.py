@@ -6,7 +6,7 @@ import sys
 MOST_GPUS = 64
 _OF_DRIVER, _OPEN_FILES = "/proc/driver/nvidia/gpus", "/proc/self/fd"
 _DEVICE = "/dev/nvidia"
-"""With a number, the file of one GPU; `nvidiactl` and others are of the driver."""
+"""Prefix of the file of one GPU, before its number; `nvidiactl` and others are of the driver."""
 
 
 def gpu_names() -> set[str]:
@@ -34,7 +34,7 @@ def _has_device_open() -> bool:
 
 
 def _of_driver() -> set[str]:
-    """Of the GPUs that the driver shows to this process or container."""
+    """Names of the GPUs that the driver shows to this process or container."""
     found = set()
     for each in sorted(os.listdir(_OF_DRIVER))[:MOST_GPUS]:
         with open(f"{_OF_DRIVER}/{each}/information", errors="replace") as file:

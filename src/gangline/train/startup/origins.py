@@ -15,7 +15,7 @@ _CACHES = (
     ".cache/nvidia", ".cache/pip", ".cache/torch/kernels", ".cache/torch_extensions", ".cache/torch/inductor",
     ".cache/triton", ".cache/uv", ".config/matplotlib", ".keras/keras.json", ".matplotlib", ".nv", ".triton",
 )  # fmt: skip
-"""Below the home: files that frameworks build. Files that they download (`.cache/huggingface`) are inputs."""
+"""Paths below the home of files that frameworks build. Files that they download (`.cache/huggingface`) are inputs."""
 _KEPT_HOMES = "/.gangline/home/"
 """Part of the path of a home that is kept from run to run."""
 _SECRETS = ("GANGLINE_KEY_FILE", "GANGLINE_STORE_CREDENTIALS_FILE")

@@ -14,7 +14,8 @@ _CALLS: tuple[tuple[tuple[str, str, str], ...], ...] = (
     (("torch.jit", "load", "f"), ("torch", "from_file", "filename")),
     (("torchvision.io.image", "read_file", "path"), ("torchvision.io", "read_file", "path")),
 )
-"""Of each library: module, function, and parameter that is the path; `torchvision.io.read_image` calls `read_file`."""
+"""Calls of each library: module, function, and parameter that is the path; `torchvision.io.read_image` calls
+`read_file`."""
 
 
 class TorchReads:

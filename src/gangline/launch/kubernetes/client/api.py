@@ -148,7 +148,7 @@ class ResourcePath:
         return "/".join(filter(None, (self.group, self.version, self.plural)))
 
     def __str__(self) -> str:
-        """For messages: `jobs.batch run-1 in namespace gangs`."""
+        """Words for messages: `jobs.batch run-1 in namespace gangs`."""
         named = f"{self.resource} {self.name}" if self.name else self.resource
         return f"{named} in namespace {self.namespace}" if self.namespace else named
 

@@ -26,9 +26,9 @@ class ApiSession:
     server: str
     """Scheme, host and port."""
     namespace: str
-    """Of the kubeconfig context or of the pod; `default` if neither names one."""
+    """Namespace of the kubeconfig context or of the pod; `default` if neither names one."""
     http: HttpClient
-    """With the TLS and the proxy of the kubeconfig."""
+    """Client with the TLS and the proxy of the kubeconfig."""
     headers: Callable[[], dict[str, str]]
     """Authorization header for the next request: expired tokens are read again."""
 
@@ -107,7 +107,7 @@ def _from_pod(configuration: Any, environ: Mapping[str, str]) -> str:
 
 
 def _use_proxy(configuration: Any, environ: Mapping[str, str]) -> None:
-    """As kubectl: HTTPS_PROXY and NO_PROXY, never for a loopback address."""
+    """Follow HTTPS_PROXY and NO_PROXY as kubectl does, never for a loopback address."""
     proxy = environ.get("HTTPS_PROXY") or environ.get("https_proxy")
     if proxy and configuration.host.startswith("https:") and not _is_loopback(configuration.host):
         configuration.proxy = proxy

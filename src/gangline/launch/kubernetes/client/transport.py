@@ -31,10 +31,10 @@ from gangline.launch.kubernetes.client.api_errors import is_retryable, may_have_
 from gangline.launch.kubernetes.client.auth import ApiSession
 
 _READ_SECONDS = 30.0
-"""Of silence in a call; a stream has a limit of its own."""
+"""Longest silence in a call; a stream has a limit of its own."""
 _MAX_ANSWER_BYTES = 64 * 2**20
 _LEAST_SECONDS = 0.5
-"""Of the last try, which may begin shortly before the deadline."""
+"""Least time of the last try, which may begin shortly before the deadline."""
 Result = TypeVar("Result")
 
 
@@ -43,7 +43,7 @@ class ApiRequest:
     """One request to the API server; `path` is that of the server, `query` is not encoded yet."""
 
     verb: str
-    """As rights name it: get, list, watch, create, patch, update, delete."""
+    """Verb of rights: get, list, watch, create, patch, update, delete."""
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)

@@ -21,9 +21,9 @@ class VolcanoFacts:
     queues: tuple[str, ...] | None = None
     """Open queues; None: not known."""
     tiers: tuple[int, ...] | None = None
-    """Of its HyperNodes; 1 is the narrowest. None: not known."""
+    """Tiers of its HyperNodes; 1 is the narrowest. None: not known."""
     fields: tuple[str, ...] = ()
-    """Of the spec of a PodGroup; its API server drops all others without a word."""
+    """Fields of the spec of a PodGroup; its API server drops all others without a word."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -42,7 +42,7 @@ class ClusterFacts(Document):
 
     schema: int = 1
     version: str = ""
-    """Of the server, as `1.34`."""
+    """Version of the server, `1.34`."""
     served: tuple[str, ...] = ()
     """Resources by `group/version/plural`, core ones as `v1/pods`."""
     trainer: TrainerSpelling | None = None
@@ -64,7 +64,7 @@ class ClusterFacts(Document):
     priority_classes: tuple[str, ...] = ()
     """Names of the cluster's PriorityClasses; only these are asked for."""
     api_addresses: tuple[str, ...] = ()
-    """Of the API server, as pods see it; a gang reaches none of them, whatever its store's address."""
+    """Addresses of the API server that pods see; a gang reaches none of them, whatever its store's address."""
 
     @property
     def kueue(self) -> bool:

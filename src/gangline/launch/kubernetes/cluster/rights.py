@@ -55,7 +55,7 @@ DRIVER = (
     Right(group=f"visibility.{KUEUE}", resource="localqueues/pendingworkloads", verbs=("get",)),
     Right(group=VOLCANO, resource="podgroups", verbs=("create", "get", "patch")),
 )
-"""To submit, follow and cancel gangs, in their namespace.
+"""Rights to submit, follow and cancel gangs, in their namespace.
 
 It has no verb that shows a Secret: get, list, watch, patch, and foreground delete, whose responses hold it."""
 
@@ -80,7 +80,7 @@ READER = (
         ),
     ),
 )  # fmt: skip
-"""In the whole cluster, to name the gangs that hold servers; without it no holders are named."""
+"""Rights in the whole cluster to name the gangs that hold servers; without them no holders are named."""
 
 PLACER = (
     Right(group="batch", resource="jobs", verbs=("list", "patch")),
@@ -94,10 +94,10 @@ PLACER = (
     Right(group="coordination.k8s.io", resource="leases", verbs=("create",)),
     Right(group="coordination.k8s.io", resource="leases", verbs=("get", "update"), names=("gangline-placer",)),
 )
-"""To assign servers to queued gangs, in their namespace; nodes and pods are listed with `PLACER_CLUSTER`."""
+"""Rights to assign servers to queued gangs, in their namespace; nodes and pods are listed with `PLACER_CLUSTER`."""
 
 SELF_PLACER = tuple(each for each in PLACER if each.resource != "leases")
-"""Of a driver that places its own gangs where no placer runs: with `DRIVER` and `PLACER_CLUSTER`."""
+"""Rights of a driver that places its own gangs where no placer runs: with `DRIVER` and `PLACER_CLUSTER`."""
 
 PLACER_CLUSTER = (
     Right(resource="nodes", verbs=("list",)),
@@ -115,7 +115,8 @@ SWEEPER = (
     Right(resource="pods", verbs=("list", "delete")),
     Right(group=VOLCANO, resource="podgroups", verbs=("list", "delete")),
 )
-"""To delete the objects of ended runs, in their namespace; a Secret is deleted with its owner and never listed."""
+"""Rights to delete the objects of ended runs, in their namespace; a Secret is deleted with its owner and never
+listed."""
 
 
 def single(rights: Iterable[Right]) -> list[tuple[Right, str, str]]:

@@ -10,8 +10,8 @@ from gangline.launch.kubernetes.client.api import ApiUnavailable
 from gangline.launch.protocol import GangEvent
 
 _RETRY_SECONDS = 600.0
-"""For the first call, whose address may be wrong: it ends with exit 40, and the same command continues. A gang that
-is already followed is waited for without limit."""
+"""Limit on the first call, whose address may be wrong: it ends with exit 40, and the same command continues. A gang
+that is already followed is waited for without limit."""
 PAUSE_SECONDS = 1.0
 
 _Answer = TypeVar("_Answer")

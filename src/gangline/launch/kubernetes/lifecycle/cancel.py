@@ -21,7 +21,7 @@ _NOW_SECONDS = 1
 
 
 def cancel_gang(api: KubernetesApi, name: str, kinds: tuple[RootKind, ...], *, reason: str, save: bool) -> None:
-    """As the launcher's protocol says; a repeated call continues one that was interrupted."""
+    """Cancel a gang by the launcher's protocol; a repeated call continues one that was interrupted."""
     root = find_root(api, name, kinds)
     if root is None:
         PodDeletion(api, name, save=save).wait()

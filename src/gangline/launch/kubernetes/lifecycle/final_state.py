@@ -31,7 +31,7 @@ class FinalState:
     """How a gang ended, as stored for later drivers."""
 
     uid: str
-    """Of the root."""
+    """UID of the root."""
     podset: PodSet
     end: GangEnd
     is_closed: bool

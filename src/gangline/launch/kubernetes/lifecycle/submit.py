@@ -49,7 +49,6 @@ class Submitter:
     secrets: Callable[[str], bytes]
 
     def submit(self, podset: PodSet) -> Gang:
-        """As the launcher's protocol says."""
         found = self._existing(podset)
         if isinstance(found, Gang):
             return found

@@ -89,7 +89,7 @@ class OwningRun:
     project: str
     commit: str
     image: str | None
-    """By digest."""
+    """Image by digest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,10 +106,11 @@ class PodRunner:
     pod: PodTable
 
     def run(self, job: ModuleJob) -> ModuleResult:
-        """As the protocol says, and raises:
+        """Run `job` by the protocol.
 
-        ConfigError: There is no image, pods reach no store, or the cluster refuses such a pod.
-        CapacityError: No server has room for it.
+        Raises:
+            ConfigError: There is no image, pods reach no store, or the cluster refuses such a pod.
+            CapacityError: No server has room for it.
         """
         if self.whose.image is None:
             raise ConfigError(

@@ -29,7 +29,7 @@ class KueueMetadata:
     root_labels: dict[str, str]
     """Written last, as they put the root into its queue."""
     pod_annotations: dict[str, str] = field(default_factory=dict)
-    """Of the pod template."""
+    """Annotations of the pod template."""
 
 
 def kueue_metadata(podset: PodSet, launch: LaunchTable, facts: ClusterFacts) -> KueueMetadata:

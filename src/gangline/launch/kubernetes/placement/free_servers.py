@@ -41,7 +41,7 @@ def read_free_servers(
 
 
 def _holders(api: KubernetesApi, servers: Iterable[str], resource: str) -> tuple[str, ...]:
-    """By how much of `resource` they hold on `servers`."""
+    """Owners of pods on `servers`, those that hold most of `resource` first."""
     wanted, held = set(servers), Counter[str]()
     for pod in api.items(PODS, fields="status.phase!=Succeeded,status.phase!=Failed")[0]:
         spec = pod.get("spec") or {}

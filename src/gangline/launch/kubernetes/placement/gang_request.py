@@ -36,10 +36,10 @@ class GangRequest:
     tile: int = 1
     """Consecutive pods that share a group."""
     pipeline: PipelineTraffic | None = None
-    """Of its plan; None: a ring goes over all pods."""
+    """Traffic of its plan; None: a ring goes over all pods."""
     devices_per_pod: int = 0
     kinds: tuple[ServerKind, ...] = ()
-    """Of its servers, in node-rank order; empty: they are of one kind."""
+    """Kinds of its servers, in node-rank order; empty: they are of one kind."""
 
     @property
     def parts(self) -> tuple["GangRequest", ...]:

@@ -44,7 +44,7 @@ class ObservedServers:
 
     def __init__(self, api: KubernetesApi, *, num_nodes: int) -> None:
         self.servers: tuple[PlacedServer, ...] = ()
-        """In node-rank order; empty: not all are bound yet, or a group of theirs is not known."""
+        """Servers in node-rank order; empty: not all are bound yet, or a group of theirs is not known."""
         self.unknown = ""
         """Why a group is not known; empty: all are, or nothing was read yet."""
         self._api, self._num_nodes = api, num_nodes

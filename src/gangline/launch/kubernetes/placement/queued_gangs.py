@@ -14,9 +14,9 @@ from gangline.launch.kubernetes.state.roots import JOB, JOBSET, RUNTIME, TRAINJO
 from gangline.spec.codec import from_json
 
 PLACED = "gangline/placed"
-"""On a root: time of the reservation under which it was last resumed. On a pod: when its gate was opened."""
+"""Annotation of a root: time of the reservation under which it was last resumed; of a pod: when its gate was opened."""
 REFUSED = "gangline/refused"
-"""On a root: a `Refusal`."""
+"""Annotation of a root: a `Refusal`."""
 _KINDS = (JOB, TRAINJOB, JOBSET)
 _READS_A_PROBE = 100
 """Number of reads after which a kind that was not served is probed again."""

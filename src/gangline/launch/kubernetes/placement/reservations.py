@@ -34,7 +34,7 @@ class Reservation:
     uid: str
     """Uid of the root; another root of the same name has no reservation."""
     servers: tuple[str, ...]
-    """In node-rank order; a server is repeated for each of its pods."""
+    """Servers in node-rank order; one is repeated for each of its pods."""
     leaving: tuple[str, ...] = ()
     """Former servers of moved pods whose gates are closed; kept, as a slower placer may still bind them there."""
     need: dict[str, int]

@@ -92,7 +92,7 @@ def _by_uid(thing: Object) -> str:
 
 
 def _events_below(api: KubernetesApi, root: Root) -> list[Object]:
-    """Of the JobSet and the Job that controllers make for this root, which say why there are no pods.
+    """Events of the JobSet and the Job that controllers make for this root, which say why there are no pods.
 
     They are read by name, so those of an earlier gang of this name are left out.
     """
@@ -110,7 +110,7 @@ def _others(api: KubernetesApi, name: str) -> list[Object]:
 
 
 def _trim_holder(pod: Object) -> Object:
-    """As `trim_pod`, with the time limit of its ranks, by which it ends."""
+    """Pod of `trim_pod`, with the time limit of its ranks, by which it ends."""
     trimmed = trim_pod(pod)
     whole = (pod.get("spec") or {}).get("containers") or ()
     for kept, each in zip(trimmed["spec"].get("containers") or (), whole, strict=True):

@@ -28,7 +28,7 @@ _GROUP = re.compile(r"node-group (\S+) can allocate only (\d+) of (\d+) required
 _TOPOLOGY = re.compile(r"topology (?P<name>\S+), requirement \S* *couldn't be satisfied")
 _NO_TOPOLOGY = re.compile(r"Requested topology (?P<name>\S+) does not exist")
 _FINAL_SECONDS = 30.0
-"""As long as a queue of Kueue is given."""
+"""The same patience as with a queue of Kueue."""
 _AGAIN = timedelta(seconds=10)
 """KAI repeats, every second, that pods are to follow others onto a server."""
 _LOOKED_AFTER = timedelta(seconds=10)

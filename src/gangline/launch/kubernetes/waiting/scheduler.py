@@ -16,7 +16,7 @@ from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason,
 _AVAILABLE = re.compile(
     r"(?:In hyperNode (?P<hypernode>\S+): )?\d+/(?P<servers>\d+) nodes are (?:un)?available: (?P<reasons>.*)", re.DOTALL
 )
-"""As the scheduler of Kubernetes writes it, and as Volcano does, which puts words before it."""
+"""Message of the scheduler of Kubernetes, and of Volcano, which puts words before it."""
 _FOUND_BY_KAI = re.compile(r"Resources were found for (\d+) pods while")
 _RESOURCES_OF_KAI = {"CPU cores": "cpu", "GPUs": "nvidia.com/gpu"}
 _AS_KAI_SAYS = re.compile(r"no nodes with enough resources were found: (?P<reasons>.*)", re.DOTALL)
@@ -92,13 +92,13 @@ class Verdict:
     servers: str
     """How many, as `4 servers`, and of which HyperNode; of KAI only `the servers`."""
     reasons: list[str]
-    """With their counts."""
+    """Reasons with their counts."""
     lacking: list[str]
     """Resources."""
 
 
 def read_verdict(text: str) -> Verdict | None:
-    """Of the scheduler's message; None: unknown message."""
+    """Verdict in the scheduler's message; None: unknown message."""
     if of_kai := _AS_KAI_SAYS.search(text):
         clauses = [clause.strip(" .\n") for clause in re.split(r"\. ?\n", of_kai["reasons"])]
         return _verdict("the servers", [clause for clause in clauses if clause])

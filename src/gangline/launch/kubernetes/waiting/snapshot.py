@@ -39,9 +39,9 @@ class Snapshot:
     num_nodes: int
     root: Object | None = None
     pods: list[Object] = field(default_factory=list)
-    """Of the gang."""
+    """Pods of the gang."""
     events: list[Object] = field(default_factory=list)
-    """About the root, what is made for it, its pods and its PodGroup of Volcano."""
+    """Events about the root, what is made for it, its pods and its PodGroup of Volcano."""
     others: list[Object] = field(default_factory=list)
     """Pods of other gangs that hold resources."""
     nodes: list[Object] = field(default_factory=list)

@@ -15,13 +15,13 @@ from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason,
 
 _NO_QUOTA = "queue resource quota insufficient"
 _OVERUSED = "resource in cluster is overused"
-"""Of the plugin `overcommit`."""
+"""Message of the plugin `overcommit`."""
 _LACKING = re.compile(r"(?:insufficient|overused) ([^\s,]+)")
 _GANG_WORDS = re.compile(r"\d+/\d+ tasks in gang unschedulable")
-"""Of the event that every gang gets which does not start; it repeats the condition."""
+"""Message of the event that every gang gets which does not start; it repeats the condition."""
 _NOT_LET_IN = ("", "Pending")
 _FINAL_SECONDS = 30.0
-"""As long as a queue of Kueue is given."""
+"""The same patience as with a queue of Kueue."""
 
 
 def impossible(seen: Snapshot) -> WaitingReason | None:
@@ -87,7 +87,8 @@ def _outside(seen: Snapshot) -> WaitingReason:
 
 
 def _no_room(seen: Snapshot, text: str) -> WaitingReason:
-    """By the capability of its queue, which says what is used of it; else by what the whole cluster has."""
+    """The capability of its queue, which says what is used of it, explains the refusal; else what the whole cluster
+    has."""
     lacking, is_quota = _LACKING.findall(text), text.startswith(_NO_QUOTA)
     who = f"queue {_queue(seen)} has no room" if is_quota else "Volcano's plugin overcommit lets no more in"
     used = _used(seen, lacking) if is_quota else []

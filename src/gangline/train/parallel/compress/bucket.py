@@ -90,7 +90,7 @@ def finished(flat: Tensor) -> torch.futures.Future[Tensor]:
 
 
 def _own_parameters(module: nn.Module, prefix: str) -> dict[str, nn.Parameter]:
-    """In the order of FSDP2: those of children first."""
+    """Parameters in the order of FSDP2: those of children first."""
     found: dict[str, nn.Parameter] = {}
     for name, child in module.named_children():
         if not isinstance(child, FSDPModule):

@@ -37,7 +37,7 @@ class _Trace:
     """Record of one forward pass."""
 
     blocks: list[str] = field(default_factory=list)
-    """In the order of calls."""
+    """Blocks in the order of their calls."""
     entering: list[tuple[int, ...]] = field(default_factory=list)
     structure: Any = None
     outputs: tuple[int, ...] = ()

@@ -68,22 +68,22 @@ class TimedStage(PipelineStage):
     stopwatch: Stopwatch
 
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        """As in torch, timed as forward."""
+        """Torch's, timed as forward."""
         with self.stopwatch.timing("forward"):
             return super().forward_one_chunk(*args, **kwargs)
 
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        """As in torch, timed as backward."""
+        """Torch's, timed as backward."""
         with self.stopwatch.timing("backward"):
             return super().backward_one_chunk(*args, **kwargs)
 
     def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        """As in torch, timed as backward."""
+        """Torch's, timed as backward."""
         with self.stopwatch.timing("backward"):
             return super().backward_weight_one_chunk(*args, **kwargs)
 
     def perform_reduce_grad(self, *args: Any, **kwargs: Any) -> Any:
-        """As in torch, timed as backward."""
+        """Torch's, timed as backward."""
         with self.stopwatch.timing("backward"):
             return super().perform_reduce_grad(*args, **kwargs)
 

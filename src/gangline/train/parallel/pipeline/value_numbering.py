@@ -38,7 +38,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # 
         self._of = numbering.of
         self._seen: dict[int, tuple[Tensor, int]] = {}
         self._written: dict[int, int] = {}
-        """By storage: number of what was written into it."""
+        """Number of what was written into a storage."""
         self._drawn: Counter[Any] = Counter()
         for name, tensor in given.items():
             self._remember(tensor, self._of("given", name))
