@@ -81,7 +81,7 @@ def test_other_shards_merge_a_push_that_one_refused(tmp_path):
 
 
 def inbox_of(world):
-    return PushInbox(world.objects, shards=len(world.shards), workers=2, blocks=world.blocks)
+    return PushInbox(world.objects, shards=len(world.shards), blocks=world.blocks)
 
 
 @pytest.mark.row("PS3")
@@ -126,7 +126,7 @@ def test_push_that_is_larger_than_any_document_is_refused_and_not_read(tmp_path,
     world.store.put(world.objects.keys.push(0), bytes(100_000))
     store = CountingStore(world.store)
     monkeypatch.setattr(layout, "MOST_DOCUMENT_BYTES", 1000)
-    inbox = PushInbox(world.over(store), shards=len(world.shards), workers=2, blocks=world.blocks)
+    inbox = PushInbox(world.over(store), shards=len(world.shards), blocks=world.blocks)
     assert "wanted at most" in inbox.read(0)[1][0]
     assert store.most < 2000
 

@@ -4,8 +4,6 @@ All that is to be kept is in the store: a server that is killed begins again wit
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import fsum
 
@@ -34,8 +32,8 @@ STOPPED = "SIGTERM: what is merged is in the store"
 class PushInbox:
     """New pushes of a run, each verified once."""
 
-    def __init__(self, objects: ParameterStore, *, shards: int, workers: int, blocks: RunBlocks) -> None:
-        self._objects, self._shards, self._workers, self._blocks = objects, shards, workers, blocks
+    def __init__(self, objects: ParameterStore, *, shards: int, blocks: RunBlocks) -> None:
+        self._objects, self._shards, self._blocks = objects, shards, blocks
         self._known: dict[int, BlockPush] = {}
 
     def read(self, first: int) -> tuple[list[BlockPush], dict[int, str]]:
@@ -88,7 +86,7 @@ class MergeServer:
     def __init__(self, context: RankContext, objects: ParameterStore) -> None:
         plan = context.plan
         assert plan.parameters is not None, plan.run
-        self._context, self._plan, self._objects, self._table = context, plan, objects, plan.parameters.table
+        self._context, self._plan, self._objects = context, plan, objects
         self._blocks = RunBlocks.of(plan)
         self._mergers: list[ShardMerger] = []
         self._inbox: PushInbox | None = None
@@ -132,9 +130,7 @@ class MergeServer:
                 f" {self._plan.world_size}; servers = {len(shards)} works, or a smaller shard_bytes"
             )
         self._mergers = [ShardMerger(self._objects, each, self._plan, blocks=self._blocks) for each in own]
-        self._inbox = PushInbox(
-            self._objects, shards=len(shards), workers=self._table.workers, blocks=self._blocks
-        )  # fmt: skip
+        self._inbox = PushInbox(self._objects, shards=len(shards), blocks=self._blocks)
         if own and own[0].number == 0:
             self._since_report.samples = self._blocks.samples_in(self._mergers[0].head.done)
         size = sum(each.size for each in own)
@@ -183,34 +179,23 @@ def run(context: RankContext) -> int:
     pause, answered = POLL_SECONDS, time.monotonic()
     while not context.stop_asked:
         try:
-            with _announced(context):
-                happened, final = server.once(), server.final()
+            heartbeat.expect(CALL_SECONDS)
+            context.phase("exchange")
+            happened, final = server.once(), server.final()
+            context.phase("exchange")
+            context.book()
             answered = time.monotonic()
         except StorageError:
             if time.monotonic() - answered > STORE_SECONDS:
                 raise
             happened, final = False, None
-        if final is not None:
-            _write(context, final)
+        if final is not None:  # the losses are those that the servers saw
+            losses = losses_of(context.metrics, seed=plan.seed, job=None)
+            jobs = tuple(replace(each, losses=losses) for each in final.result.jobs)
+            write_result(context.metrics, replace(final.result, jobs=jobs))
             return 0
         context.write_ledger(every_seconds=1.0)
         pause = POLL_SECONDS if happened else min(2 * pause, SLOWEST_POLL_SECONDS / 4)
         time.sleep(pause)
     context.events.emit("stopping", reason=STOPPED)
     return SIGTERM_CODE
-
-
-@contextmanager
-def _announced(context: RankContext) -> Iterator[None]:
-    heartbeat.expect(CALL_SECONDS)
-    context.phase("exchange")
-    yield
-    context.phase("exchange")
-    context.book()
-
-
-def _write(context: RankContext, final: Final) -> None:
-    """The result of the run, with the losses that the servers saw."""
-    losses = losses_of(context.metrics, seed=context.plan.seed, job=None)
-    jobs = tuple(replace(each, losses=losses) for each in final.result.jobs)
-    write_result(context.metrics, replace(final.result, jobs=jobs))
