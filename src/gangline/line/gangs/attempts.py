@@ -171,17 +171,17 @@ def attempt_files(store: ObjectStore, plan: Plan, name: str, attempts: int, *, m
 
 
 def read_result(ctx: RunContext, plan: Plan) -> GangResult | None:
-    """Result that the gang wrote; None for a program that writes none, and for a worker that did not end the run.
+    """Result that the gang wrote; None for a program that writes none, and for a worker whose run another one saved.
 
     Raises:
         IntegrityError: It is too large, not valid for a gang of this plan, or missing after a task.
     """
     key = f"{plan.output_prefix}/result.json"
     blob = get_bounded(ctx.store, key, most_bytes=MOST_RESULT_BYTES)
-    if blob is None:
-        if plan.program.task is None or plan.worker:
-            return None
+    if blob is None and plan.program.task is not None and not plan.worker:
         raise IntegrityError(f"wanted {key} from a gang that ended well, found nothing; gangline logs {plan.run}")
+    if blob is None:
+        return None
     result = from_json(GangResult, blob.data)
     check_result(result, plan, key=key)
     return result

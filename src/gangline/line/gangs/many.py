@@ -6,7 +6,7 @@ worker is left. Chain 0 of the role are the servers, chain k is worker k, so ano
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 
 from gangline.errors import CancelledError, GanglineError, StillRunning
 from gangline.launch.protocol import Gang, GangEvent
@@ -98,22 +98,16 @@ class _NoWorkerLeft(Exception):
     """Every worker has ended, and the training has not."""
 
 
-@dataclass(slots=True)
-class _Ended:
-    """What the threads have seen."""
-
-    finished: list[FinishedGang] = field(default_factory=list)
-    errors: list[GanglineError] = field(default_factory=list)
-    """Errors of workers that did not finish, in the order of their ends."""
-
-
 class _Workers:
     """Threads that follow the worker gangs while the driver follows the servers."""
 
     def __init__(self, ctx: RunContext, stage: str, plans: list[Plan]) -> None:
         self._ctx, self._stage, self._plans = ctx, stage, plans
         self._lock = threading.Lock()
-        self._ended, self._gangs = _Ended(), dict[int, str]()
+        self._finished: list[FinishedGang] = []
+        self._errors: list[GanglineError] = []
+        """Errors of workers that did not finish, in the order of their ends."""
+        self._gangs: dict[int, str] = {}
         self._servers, self._closing = "", False
         values = {each.name: getattr(ctx, each.name) for each in fields(RunContext)}
         self.contexts = [
@@ -132,7 +126,7 @@ class _Workers:
             on_started(gang, restarts)
             with self._lock:
                 self._servers = gang.name
-                failed = len(self._ended.errors) == len(self._plans)
+                failed = len(self._errors) == len(self._plans)
             if failed:
                 self._ctx.launcher.cancel(gang.name, reason="no worker is left", save=False)
                 raise _NoWorkerLeft
@@ -148,10 +142,9 @@ class _Workers:
             self._stop_workers()
             raise
         self._await_workers(0.0 if finished.error else END_SECONDS)
-        shares = tuple(share for each in self._ended.finished for share in each.shares)
-        restarts = finished.restarts + sum(each.restarts for each in self._ended.finished)
+        restarts = finished.restarts + sum(each.restarts for each in self._finished)
         return replace(
-            finished, shares=finished.shares + shares, restarts=restarts, num_ranks=self._num_ranks(servers)
+            finished, shares=finished.shares + self._shares, restarts=restarts, num_ranks=self._num_ranks(servers)
         )  # fmt: skip
 
     def _follow(self, ctx: RunContext, plan: Plan) -> None:
@@ -172,14 +165,14 @@ class _Workers:
             self._lost(ctx, error)
             return
         with self._lock:
-            self._ended.finished.append(finished)
+            self._finished.append(finished)
         if finished.error is not None and not self._closing:
             self._lost(ctx, finished.error)
 
     def _lost(self, ctx: RunContext, error: GanglineError) -> None:
         with self._lock:
-            self._ended.errors.append(error)
-            left = len(self._plans) - len(self._ended.errors)
+            self._errors.append(error)
+            left = len(self._plans) - len(self._errors)
             servers = self._servers
         ctx.record_event(self._stage, WORKER, f"ended for good: {error}; {left} of {len(self._plans)} workers train on")
         if not left and servers:
@@ -204,14 +197,18 @@ class _Workers:
 
     def _failed(self, servers: Plan) -> FinishedGang:
         """The end of the run with the last worker."""
-        error = self._ended.errors[-1]
-        last = next((each for each in reversed(self._ended.finished) if each.error is error), None)
+        error = self._errors[-1]
+        last = next((each for each in reversed(self._finished) if each.error is error), None)
         end = last.end if last else GangEnd(exit_code=error.exit_code, retry=error.retry, reason=str(error))
-        shares: tuple[GangShare, ...] = tuple(share for each in self._ended.finished for share in each.shares)
         return FinishedGang(
-            name=self._servers, plan=servers, end=end, result=None, shares=shares, attempts=1, error=error,
+            name=self._servers, plan=servers, end=end, result=None, shares=self._shares, attempts=1, error=error,
             num_ranks=self._num_ranks(servers),
         )  # fmt: skip
+
+    @property
+    def _shares(self) -> tuple[GangShare, ...]:
+        """Time of all gangs of workers."""
+        return tuple(share for each in self._finished for share in each.shares)
 
     def _num_ranks(self, servers: Plan) -> int:
         return servers.world_size + sum(plan.world_size for plan in self._plans)

@@ -173,18 +173,6 @@ def seal(document: OfRun, key: bytes) -> bytes:
     return sign_payload(canonical(document), key)
 
 
-def unseal(kind: type[T], raw: bytes, *, key: bytes, run: str) -> T:
-    """Read a signed document of `run`.
-
-    Raises:
-        IntegrityError: It was changed, has another form, another key signed it, or it is of another run.
-    """
-    found = from_json(kind, verify_payload(raw, key))
-    if found.run != run:
-        raise IntegrityError(f"wanted a {kind.__name__} of {run}, found one of {found.run[:60]!r}")
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class ParameterKeys:
     """Keys of the store below the folder of one run's parameter server."""
@@ -262,10 +250,16 @@ class ParameterStore:
         """A document and its version; None: there is none.
 
         Raises:
-            IntegrityError: It is too large, or as `unseal` says.
+            IntegrityError: It is too large, was changed, has another form, another key signed it, or it is of another
+                run.
         """
         blob = get_bounded(self.store, key, most_bytes=MOST_DOCUMENT_BYTES)
-        return None if blob is None else (unseal(kind, blob.data, key=self.key, run=self.run), blob.etag)
+        if blob is None:
+            return None
+        found = from_json(kind, verify_payload(blob.data, self.key))
+        if found.run != self.run:
+            raise IntegrityError(f"wanted a {kind.__name__} of {self.run}, found one of {found.run[:60]!r}")
+        return found, blob.etag
 
     def put_if_absent(self, key: str, document: OfRun) -> Etag | None:
         """Write a document unless there is one; None: there is another one."""

@@ -4,8 +4,6 @@ All that is to be kept is in the store: a server that is killed begins again wit
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import fsum
 
@@ -180,34 +178,23 @@ def run(context: RankContext) -> int:
     pause, answered = POLL_SECONDS, time.monotonic()
     while not context.stop_asked:
         try:
-            with _announced(context):
-                happened, final = server.once(), server.final()
+            heartbeat.expect(CALL_SECONDS)
+            context.phase("exchange")
+            happened, final = server.once(), server.final()
+            context.phase("exchange")
+            context.book()
             answered = time.monotonic()
         except StorageError:
             if time.monotonic() - answered > STORE_SECONDS:
                 raise
             happened, final = False, None
-        if final is not None:
-            _write(context, final)
+        if final is not None:  # the losses are those that the servers saw
+            losses = losses_of(context.metrics, seed=plan.seed, job=None)
+            jobs = tuple(replace(each, losses=losses) for each in final.result.jobs)
+            write_result(context.metrics, replace(final.result, jobs=jobs))
             return 0
         context.write_ledger(every_seconds=1.0)
         pause = POLL_SECONDS if happened else min(2 * pause, SLOWEST_POLL_SECONDS / 4)
         time.sleep(pause)
     context.events.emit("stopping", reason=STOPPED)
     return SIGTERM_CODE
-
-
-@contextmanager
-def _announced(context: RankContext) -> Iterator[None]:
-    heartbeat.expect(CALL_SECONDS)
-    context.phase("exchange")
-    yield
-    context.phase("exchange")
-    context.book()
-
-
-def _write(context: RankContext, final: Final) -> None:
-    """The result of the run, with the losses that the servers saw."""
-    losses = losses_of(context.metrics, seed=context.plan.seed, job=None)
-    jobs = tuple(replace(each, losses=losses) for each in final.result.jobs)
-    write_result(context.metrics, replace(final.result, jobs=jobs))
