@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from gangline.errors import ConfigError
 from gangline.planner.forecast.buckets import by_latency, exposed_buckets
 from gangline.planner.forecast.calibration import kind_of
-from gangline.planner.forecast.device_speeds import link_rates
+from gangline.planner.forecast.exchange import link_rates
 from gangline.planner.forecast.shape_forecast import ExecutionOptions, bucket_bytes
 from gangline.planner.forecast.widths import BACKWARD, GRADIENT_BYTES
 from gangline.planner.selection.budget import Excess

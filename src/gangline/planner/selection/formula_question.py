@@ -6,7 +6,7 @@ from functools import partial
 from math import gcd, inf
 
 from gangline.planner.axes.schedules import SPLIT
-from gangline.planner.forecast.device_speeds import LinkRates, link_rates
+from gangline.planner.forecast.exchange import LinkRates, link_rates
 from gangline.planner.forecast.host_link import NO_MATRIX_RULE, host_rates
 from gangline.planner.forecast.shape_forecast import bucket_bytes
 from gangline.planner.selection.request import PlanRequest

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from gangline.planner.forecast.device_speeds import link_rates
 from gangline.planner.forecast.edges import edge_bytes
+from gangline.planner.forecast.exchange import link_rates
 from gangline.planner.forecast.shape_forecast import ExecutionOptions, pass_load
 from gangline.planner.selection.formula_question import averaging_of, formula_question, strategy_of_layout
 from gangline.planner.selection.request import PlanRequest

@@ -4,14 +4,12 @@ Letters of the formulas: t tensor-parallel ranks, M micro-batches of a step, P p
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import inf
 
-from gangline.fabric.collectives import bus_factor, ring_steps, wire_seconds
 from gangline.planner.axes.closed_forms import bubble_share, most_live
 from gangline.planner.axes.schedules import owner_of
-from gangline.planner.forecast.device_speeds import LinkRates
+from gangline.planner.forecast.exchange import LinkRates, num_steps, sent_bytes
 from gangline.planner.forecast.host_link import HostRates, transfer_seconds
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.forecast.traffic import matrix_updates, published_updates
@@ -35,29 +33,16 @@ class Hardware:
     overlap: float = 0.0
     """Share of computing that hides the exchanges of data-parallel ranks."""
     host: HostRates = HostRates()
-    _links: dict[tuple[int, int, int], tuple[float, float]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    """Rate and latency of rings that were asked for."""
 
     def seconds(self, size_bytes: float, ranks: int, *, steps: float, stride: int = 1, peers: int = 0) -> float:
-        """Seconds of so many bytes on the wire of one rank, in `steps` messages that follow each other; 0 between one
-        rank and itself, infinite where no rate is known."""
-        if ranks == 1 or not size_bytes:
-            return 0.0
-        key = ranks, stride, peers
-        if key not in self._links:
-            rate = self.links.bus_bytes_per_second(ranks, rank_stride=stride, peers=peers)
-            self._links[key] = rate or 0.0, self.links.latency_seconds(stride * (peers or ranks))
-        bus, latency = self._links[key]
-        return wire_seconds(size_bytes, bus_bytes_per_second=bus, steps=steps, latency_seconds=latency) if bus else inf
+        """Seconds of a ring, as `LinkRates.ring_seconds` says."""
+        return self.links.ring_seconds(size_bytes, ranks, steps=steps, rank_stride=stride, peers=peers)
 
     @property
     def without_latency(self) -> "Hardware":
         """The same, as if messages took their bytes alone; itself where they do."""
-        if not self.links.inside_latency and not self.links.across_latency:
-            return self
-        return replace(self, links=replace(self.links, inside_latency=0.0, across_latency=0.0))
+        links = self.links.without_latency
+        return self if links is self.links else replace(self, links=links)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -212,8 +197,8 @@ def _tensor_seconds(
 ) -> float:
     """Two all-reduces forward and two backward in a block, two more where it is computed again."""
     peers = layout.mesh.tp
-    times, size = 2 * (again - 1), bus_factor("all_reduce", peers) * width * tokens * model.width
-    return times * hardware.seconds(size, peers, steps=ring_steps("all_reduce", peers))
+    times, size = 2 * (again - 1), sent_bytes("all_reduce", peers, width * tokens * model.width)
+    return times * hardware.seconds(size, peers, steps=num_steps("all_reduce", peers))
 
 
 def _context_seconds(
@@ -233,8 +218,8 @@ def _expert_seconds(
     """Rows there and back, forward and backward, once more where the block is computed again; each forward pass also
     says how many rows, in messages without size."""
     mesh, times = layout.mesh, 2 * (again - 1)
-    size = bus_factor("all_to_all", mesh.ep) * model.active_experts * tokens * model.width * width / mesh.tp
-    steps = (times + again - 2) * ring_steps("all_to_all", mesh.ep)
+    size = sent_bytes("all_to_all", mesh.ep, model.active_experts * tokens * model.width * width / mesh.tp)
+    steps = (times + again - 2) * num_steps("all_to_all", mesh.ep)
     return hardware.seconds(times * size, mesh.ep, steps=steps, stride=mesh.tp)
 
 
