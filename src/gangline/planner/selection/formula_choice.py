@@ -11,15 +11,20 @@ from gangline.planner.forecast.shape_forecast import ExecutionOptions, bucket_by
 from gangline.planner.forecast.widths import BACKWARD, GRADIENT_BYTES
 from gangline.planner.selection.budget import Excess
 from gangline.planner.selection.contest import Entry, TimeBounds, winner
-from gangline.planner.selection.formula_question import formula_question, may_offload, strategy_of_layout, world_of
-from gangline.planner.selection.planned_order import in_planned_order
+from gangline.planner.selection.formula_question import (
+    formula_question,
+    in_planned_order,
+    may_offload,
+    strategy_of_layout,
+    world_of,
+)
 from gangline.planner.selection.reasons import Reason
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.suggestion import FittingPlan
-from gangline.planner.transformer.bounds import memory_bound_bytes
 from gangline.planner.transformer.evaluate import Evaluation, evaluate, layout_memory
 from gangline.planner.transformer.layout import ModelLayout
 from gangline.planner.transformer.layout_plan import LayoutPlan
+from gangline.planner.transformer.memory import memory_bound_bytes
 from gangline.planner.transformer.step_time import PART_WORDS
 from gangline.spec.forecast import Forecast, GradientBuckets, MemoryCause, Term
 from gangline.spec.mesh import Mesh

@@ -94,11 +94,6 @@ class _Plan:
         """`fsdp-16 on h100`."""
         return f"{self.choice.name} on {kind_names(self.kinds)}"
 
-    @property
-    def num_axes(self) -> int:
-        """Axes with more than one rank."""
-        return sum(degree > 1 for degree in self.choice.mesh.axes.values())
-
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
@@ -133,7 +128,7 @@ class _Comparison:
             return self.plans[0]  # most GPUs; there is nothing to compare it by
         entries = [
             Entry(
-                plan=each, cost=TimeBounds.exactly(cost), axes=each.num_axes, kinds=len(each.kinds),
+                plan=each, cost=TimeBounds.exactly(cost), axes=each.choice.mesh.num_axes, kinds=len(each.kinds),
                 excess=self.request.excess(each.own.forecast),
             )
             for each in self.plans

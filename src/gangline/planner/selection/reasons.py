@@ -184,8 +184,8 @@ def loser_reason(shape: Shape, winner: Shape, settings: tuple[ShapeSetting, Shap
     if own.effort > other.effort:
         savings = _memory_savings_words(own.memory, other.memory) or "computes more again"
         return Reason("lost", f"spends more time on saving memory: {savings}")
-    if shape.num_axes > winner.num_axes:
-        return Reason("more_axes", f"{shape.num_axes} axes where {winner.num_axes} does")
+    if shape.mesh.num_axes > winner.mesh.num_axes:
+        return Reason("more_axes", f"{shape.mesh.num_axes} axes where {winner.mesh.num_axes} does")
     return Reason("lost", _more_traffic(shape.mesh, winner.mesh) or _of_copies(shape, winner))
 
 

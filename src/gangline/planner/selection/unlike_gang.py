@@ -124,7 +124,8 @@ def _traced(pair: GpuPair, profile: ModelProfile) -> PlanChoice | Candidate:
         return _none(pair, "lost", f"no step time: {missing}")
     if found:
         entries = [
-            Entry(plan=each, cost=TimeBounds.exactly(each.step_seconds), axes=each.shape.num_axes) for each in found
+            Entry(plan=each, cost=TimeBounds.exactly(each.step_seconds), axes=each.shape.mesh.num_axes)
+            for each in found
         ]
         best = winner(entries, band=pair.requests[0].band)
         return _Chosen(pair, best, best.shape.name, _bound(pair, best)).choice()

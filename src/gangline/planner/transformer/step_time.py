@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from gangline.planner.axes.closed_forms import bubble_share, most_live
+from gangline.planner.axes.bubble import bubble_share, most_live
 from gangline.planner.axes.schedules import owner_of
 from gangline.planner.forecast.exchange import LinkRates, num_steps, sent_bytes
 from gangline.planner.forecast.host_link import HostRates, transfer_seconds
@@ -16,7 +16,7 @@ from gangline.planner.forecast.traffic import matrix_updates, published_updates
 from gangline.planner.forecast.update_traffic import first_forward, may_hide, update_traffic, what_hides
 from gangline.planner.forecast.widths import pass_bytes
 from gangline.planner.transformer.costs import recomputed_share, stage_blocks, stage_parameters, token_costs
-from gangline.planner.transformer.layout import ModelLayout, Sync, stages_a_rank
+from gangline.planner.transformer.layout import ModelLayout, SearchSpace, Sync, stages_a_rank
 from gangline.planner.transformer.memory import StageLoad
 from gangline.spec.forecast import UpdateTraffic
 from gangline.spec.plan import PipelineSchedule, Precision
@@ -274,3 +274,14 @@ def host_seconds(
         parameters / layout.shards, hardware.host, reshards=layout.wrapping.reshards, sync=sync,
         micro_batches=micro_batches,
     )  # fmt: skip
+
+
+def step_flops(model: Transformer, global_batch: int) -> float:
+    """Operations of forward and backward on `global_batch` samples, nothing computed twice."""
+    costs = token_costs(model)
+    return global_batch * model.sequence * 3 * (model.layers * costs.block_flops + costs.head_flops)
+
+
+def step_bound_seconds(model: Transformer, space: SearchSpace, hardware: Hardware) -> float:
+    """No step takes less: all its work, shared evenly over all GPUs that do nothing else."""
+    return step_flops(model, space.global_batch) / (space.world_size * hardware.flops_per_second)
