@@ -248,7 +248,7 @@ def _set_plan(book: SeriesStore, run: str, plan: PlanInfo) -> None:
     expected, measured = _forecasts(plan.forecast), _forecasts(plan.measured)
     if plan.device == "cpu":
         expected.pop("memory", None)  # measured is the whole process there, with Python; the forecast is of tensors
-    if plan.forecast.origin.startswith("rates"):  # not corrected by a run yet: only its parts are comparable
+    if plan.forecast.is_first:  # not corrected by a run yet: only its parts are comparable
         expected = {part: each for part, each in expected.items() if part not in _CORRECTED}
     for part, value in expected.items():
         if value and part in measured:

@@ -124,3 +124,8 @@ class Forecast:
     """Where the step comes from: `measured n=3` by equal runs, `calibrated n=3` by runs alike, `rates measured` (or
     `given`, `published`, `assumed`) where nothing corrected them yet; without one `traced`, `formula`, `unknown` say
     where the other numbers do."""
+
+    @property
+    def is_first(self) -> bool:
+        """No run has corrected its rates yet."""
+        return self.origin.startswith("rates")

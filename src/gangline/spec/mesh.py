@@ -48,6 +48,11 @@ class Mesh:
         """Ranks that see different samples: dp_replicate x dp_shard."""
         return self.dp_replicate * self.dp_shard
 
+    @property
+    def num_axes(self) -> int:
+        """Axes with more than one rank."""
+        return sum(degree > 1 for degree in self.axes.values())
+
     def size_of(self, axes: Iterable[Axis]) -> int:
         """Product of the degrees of some axes; 1 without any."""
         return prod(getattr(self, axis) for axis in axes)

@@ -9,7 +9,8 @@ from tests.planner.cases import gpus
 from tests.planner.transformers import H100, ONE, transformer
 
 from gangline.planner.forecast.device_speeds import speeds_of
-from gangline.planner.forecast.traffic import Collective, PassLoad, collectives
+from gangline.planner.forecast.exchange import Collective
+from gangline.planner.forecast.traffic import PassLoad, collectives
 from gangline.planner.shapes.device_pool import open_pool
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.mesh import Mesh

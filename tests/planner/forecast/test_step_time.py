@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from tests.planner.cases import RATES, SITE, TRACED, cpu, earlier, gpus, line
 
 from gangline.planner.forecast.device_speeds import interpolate, speeds_of
+from gangline.planner.forecast.exchange import sent_share, wire_bytes
 from gangline.planner.forecast.shape_forecast import calibrated_site
 from gangline.planner.forecast.step_time import UPDATE_MOVES
-from gangline.planner.forecast.traffic import PassLoad, collectives, sent_share, unknown_traffic, wire_bytes
+from gangline.planner.forecast.traffic import PassLoad, collectives, unknown_traffic
 from gangline.planner.selection.choice import choose_plan
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.shapes.device_pool import open_pool

@@ -1,6 +1,6 @@
 """The reference case of the planner: 8 B parameters on two servers of eight GPUs, every axis of it written down."""
 
-from gangline.planner.forecast.device_speeds import LinkRates
+from gangline.planner.forecast.exchange import LinkRates
 from gangline.planner.transformer.evaluate import Question
 from gangline.planner.transformer.layout import SearchSpace
 from gangline.planner.transformer.step_time import Hardware

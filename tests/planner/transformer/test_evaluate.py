@@ -16,9 +16,10 @@ from gangline.planner.forecast.optimizer_model import ADAMW
 from gangline.planner.gang_plans import make_plan
 from gangline.planner.selection.choice import choose_plan
 from gangline.planner.selection.formula_question import formula_profile
-from gangline.planner.transformer.bounds import memory_bound_bytes, step_bound_seconds
 from gangline.planner.transformer.evaluate import evaluate
 from gangline.planner.transformer.layout import Divisions, layouts, unsupported_rule
+from gangline.planner.transformer.memory import memory_bound_bytes
+from gangline.planner.transformer.step_time import step_bound_seconds
 from gangline.spec.codec import from_json
 from gangline.spec.config.line import MemoryTable, MeshTable, PlanTable
 from gangline.spec.data_source import DataSource

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.planner.transformer.reference import EIGHT, KINDS
 
-from gangline.planner.axes.bubble import accepts_micro_batches, bubble
-from gangline.planner.axes.closed_forms import most_live
+from gangline.planner.axes.bubble import accepts_micro_batches, bubble, most_live
 from gangline.planner.transformer.costs import token_costs
 from gangline.planner.transformer.layout import ModelLayout
 from gangline.planner.transformer.memory import rank_memory, state_memory

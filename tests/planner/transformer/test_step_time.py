@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.planner.transformer.reference import A100, EIGHT, KINDS, LINKS
 
-from gangline.planner.axes.bubble import StageCosts, bubble
-from gangline.planner.axes.closed_forms import bubble_share
-from gangline.planner.forecast.device_speeds import LinkRates
+from gangline.planner.axes.bubble import StageCosts, bubble, bubble_share
+from gangline.planner.forecast.exchange import LinkRates
 from gangline.planner.transformer.costs import stage_blocks, stage_parameters, token_costs
 from gangline.planner.transformer.exchange import WHOLE, GradientAveraging, exchange_seconds
 from gangline.planner.transformer.layout import ModelLayout

@@ -103,7 +103,7 @@ def _footer(choice: PlanChoice, site: Site) -> Iterator[str]:
         )  # fmt: skip
         yield f"{search.num_candidates:,} candidates, {fit}{bound} · {hidden}"
     risk = interruption_words(choice.forecast, site.plan.failures)
-    trust = "default: no records yet" if choice.forecast.origin.startswith("rates") else choice.forecast.origin
+    trust = "default: no records yet" if choice.forecast.is_first else choice.forecast.origin
     yield " · ".join(filter(None, [risk, f"forecast band {percent(site.plan.band)} ({trust})"]))
     if choice.forecast.missing:
         yield f"no step time: {choice.forecast.missing}"

@@ -129,7 +129,7 @@ def _forecast(forecast: Forecast, band: float) -> str:
     largest = sorted(large, key=lambda each: -each.seconds)[:3]
     parts = ", ".join(f"{each.part} {step_time(each.seconds)}" for each in largest)
     made_of = f": {parts}" if parts else ""
-    trust = "not corrected by any run yet" if forecast.origin.startswith("rates") else f"within {percent(band)}"
+    trust = "not corrected by any run yet" if forecast.is_first else f"within {percent(band)}"
     return f"step {step_time(forecast.step_seconds or 0.0)}{made_of} · {forecast.origin}, {trust}"
 
 

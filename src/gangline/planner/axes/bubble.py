@@ -1,4 +1,4 @@
-"""Pipeline bubbles: simulates one step of a schedule with given durations; reports each rank's idle time. Pure."""
+"""Pipeline bubbles: one step of a schedule, played with given durations; closed forms for rounds of equal stages."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ def require_schedule(
 def accepts_micro_batches(schedule: PipelineSchedule, ranks: int, micro_batches: int) -> bool:
     """Can `schedule` run that many micro-batches?"""
     if schedule in ("interleaved_1f1b", "interleaved_zero_bubble"):
-        return micro_batches % per_round(ranks, micro_batches) == 0
+        return micro_batches > 0 and micro_batches % per_round(ranks, micro_batches) == 0
     return micro_batches >= {"1f1b": ranks, "dualpipev": 2 * ranks}.get(schedule, 1)
 
 
@@ -119,6 +119,43 @@ def _what_works(schedule: PipelineSchedule, ranks: int, micro_batches: int, shar
     if not sizes:
         return f"{others} work, or a larger global_batch"
     return f"micro_batch {' or '.join(map(str, sizes[-2:]))} works, or {others}"
+
+
+def bubble_share(schedule: PipelineSchedule, ranks: int, micro_batches: int) -> float:
+    """Share of the time in which a rank waits, where stages are alike and forward and both halves of backward, too.
+
+    Source:
+        Closed forms of each order; `bubble` gives the same, and tests compare them.
+    """
+    idle, count = ranks - 1, micro_batches
+    work = {
+        "gpipe": count, "1f1b": count, "interleaved_1f1b": 2 * count, "looped_bfs": 2 * count,
+        "interleaved_zero_bubble": 6 * count, "zbv": 6 * count, "dualpipev": 3 * count,
+    }[schedule]  # fmt: skip
+    return idle / (work + idle)
+
+
+def most_live(schedule: PipelineSchedule, ranks: int, rank: int, micro_batches: int) -> float:
+    """Most that `rank` keeps the activations of; half a one is one of its two stages.
+
+    Source:
+        Counted in the play of each order by `bubble`, which tests repeat.
+    """
+    if ranks == 1:
+        return 1.0
+    live = {
+        "1f1b": ranks - rank,
+        "interleaved_1f1b": (2 * (ranks - 1 - rank) + ranks + 1) / 2,
+        "interleaved_zero_bubble": ranks,
+        "zbv": ranks,
+        "dualpipev": ranks + 0.5,
+    }
+    return float(min(micro_batches, live.get(schedule, micro_batches)))
+
+
+def has_closed_form(ranks: int, micro_batches: int) -> bool:
+    """Whether both are exact: micro-batches come in whole rounds, and enough of them to fill a pipeline."""
+    return micro_batches % ranks == 0 and micro_batches >= 2 * ranks
 
 
 class _Play:

@@ -3,8 +3,16 @@
 from functools import lru_cache
 
 from gangline.errors import ConfigError
-from gangline.planner.axes.bubble import StageCosts, Timeline, bubble, require_schedule, runnable_schedules
-from gangline.planner.axes.closed_forms import bubble_share, has_closed_form, most_live
+from gangline.planner.axes.bubble import (
+    StageCosts,
+    Timeline,
+    bubble,
+    bubble_share,
+    has_closed_form,
+    most_live,
+    require_schedule,
+    runnable_schedules,
+)
 from gangline.planner.axes.pipeline_conflicts import pipeline_conflicts_of_line
 from gangline.planner.axes.schedules import SPLIT, num_stages
 from gangline.planner.axes.stage_cut import stage_weights

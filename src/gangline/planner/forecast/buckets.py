@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import ceil, floor, sqrt
 
-from gangline.planner.forecast.device_speeds import LinkRates, Speeds
+from gangline.planner.forecast.device_speeds import Speeds
+from gangline.planner.forecast.exchange import Collective, LinkRates
 from gangline.planner.forecast.traffic import (
     BUCKET_BYTES,
-    Collective,
     PassLoad,
     bucket_count,
     num_averaged,

@@ -176,7 +176,7 @@ def _pairs(runs: Iterable[MeasuredRun]) -> list[tuple[float, float]]:
     return [
         (run.step_seconds, run.forecast.step_seconds)
         for run in runs
-        if run.forecast.step_seconds and 0 < run.step_seconds < inf and not run.forecast.origin.startswith("rates")
+        if run.forecast.step_seconds and 0 < run.step_seconds < inf and not run.forecast.is_first
     ]
 
 

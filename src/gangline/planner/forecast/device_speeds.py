@@ -1,18 +1,14 @@
-"""Rates of devices and links: measured, else given by the site, else published. Pure."""
+"""Rates of devices: measured, else given by the site, else published. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
-from math import exp, inf, log
+from math import exp, log
 
-from gangline.fabric.collectives import bus_bandwidth, collective_seconds
 from gangline.fabric.mapping import EdgeBytes
-from gangline.fabric.order_paths import OrderPaths, paths_of
-from gangline.fabric.tiles import planned_order
-from gangline.planner.forecast.traffic import Collective, sent_share
+from gangline.planner.forecast.exchange import Collective, LinkRates, link_rates, sent_share
 from gangline.planner.shapes.device_pool import Pool
-from gangline.planner.shapes.world_size import num_nodes, ranks_per_node
+from gangline.planner.shapes.world_size import ranks_per_node
 from gangline.spec.devices import Rates
 from gangline.spec.plan import Precision
 from gangline.spec.profile import Trace
@@ -38,7 +34,7 @@ class Speeds:
     memory_bytes_per_second: float | None = None
     """Rate in place, on what no cache holds."""
     rates: Rates | None = None
-    links: "LinkRates | None" = None
+    links: LinkRates | None = None
     """Where messages were not measured."""
     crowd: float = 1.0
     """How many times longer everything takes than it did while it was measured: ranks share cores."""
@@ -69,75 +65,6 @@ class Speeds:
             return self.links.seconds(message) if self.links else None
         sent, measured = (sent_share(kind, each, rates.device) for each in (message.ranks, rates.ranks))
         return self.crowd * interpolate(points, message.size_bytes * sent / measured)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LinkRates:
-    """Rates of the links of GPUs, as the site gives them."""
-
-    node: int
-    """Ranks of a server."""
-    inside: float | None
-    """Bytes per second of one GPU to others of its server; None: not given."""
-    across: float | None
-    """Bytes per second to those of other servers."""
-    inside_latency: float = 0.0
-    """Seconds of a message, whatever its size, to others of its server."""
-    across_latency: float = 0.0
-    """Seconds of a message to those of other servers."""
-    paths: OrderPaths | None = None
-    """Paths that messages between servers take; None: nothing shares a link."""
-
-    def seconds(self, message: Collective) -> float | None:
-        """None: the bandwidth of a link that it takes is not given."""
-        peers, stride = (message.peers or message.ranks) if message.kind == "send" else 0, message.rank_stride
-        rate = self.bus_bytes_per_second(message.ranks, rank_stride=stride, peers=peers)
-        if rate is None:
-            return None
-        return collective_seconds(
-            message.kind, message.size_bytes, ranks=message.ranks, bus_bytes_per_second=rate,
-            latency_seconds=self.latency_seconds(message.span),
-        )  # fmt: skip
-
-    def latency_seconds(self, span: int) -> float:
-        """Latency of a message between neighbours of so many consecutive ranks."""
-        return self.across_latency if span > self.node else self.inside_latency
-
-    def bus_bytes_per_second(self, ranks: int, *, rank_stride: int = 1, peers: int = 0) -> float | None:
-        """Rate of a group; None: the bandwidth of a link that it takes is not given.
-
-        Args:
-            ranks: That exchange.
-            rank_stride: Distance of two neighbours in the order of ranks.
-            peers: Of the whole axis, where two of them exchange at a time.
-        """
-        crosses = rank_stride * (peers or ranks) > self.node
-        members = 1 if peers else max(1, min(ranks, self.node // rank_stride))
-        needed = ([self.across] if crosses else []) + ([self.inside] if not crosses or members > 1 else [])
-        if None in needed:
-            return None
-        return bus_bandwidth(
-            members_per_server=members, intra_bytes_per_second=self.inside or inf,
-            nic_bytes_per_second=self.across or 0.0, crosses_servers=crosses,
-            efficiency=self.paths.efficiency(peers or ranks, rank_stride) if crosses and self.paths else 1.0,
-        )  # fmt: skip
-
-
-def link_rates(pool: Pool, world_size: int, *, stages: int = 1, edges: EdgeBytes | None = None) -> LinkRates:
-    """Links of so many ranks, on the fewest nodes; those of a pipeline are in the order that its `edges` want."""
-    node, servers = ranks_per_node(pool, world_size), num_nodes(pool, world_size)
-    paths = None
-    if pool.fabric is not None and 1 < servers <= len(pool.fabric.servers):
-        paths = _paths(pool.fabric, planned_order(pool.fabric, servers, stages=stages, edges=edges), node)
-    return LinkRates(
-        node=node, inside=pool.link_bytes_per_second, across=pool.network_bytes_per_second,
-        inside_latency=pool.link_latency_seconds or 0.0, across_latency=pool.network_latency_seconds or 0.0,
-        paths=paths,
-    )  # fmt: skip
-
-
-_paths = lru_cache(maxsize=64)(paths_of)
-"""It keeps what it has computed of loads."""
 
 
 def speeds_of(

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from gangline.fabric.mapping import EdgeBytes
 from gangline.fabric.order_paths import RingTraffic
-from gangline.planner.forecast.traffic import Collective, PassLoad, data_messages, unknown_compression
+from gangline.planner.forecast.exchange import Collective
+from gangline.planner.forecast.traffic import PassLoad, data_messages, unknown_compression
 from gangline.planner.forecast.widths import pass_bytes
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.mesh import Mesh

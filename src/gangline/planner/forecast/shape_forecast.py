@@ -10,11 +10,12 @@ from gangline.planner.forecast.buckets import gradient_buckets
 from gangline.planner.forecast.calibration import Calibration, Key, calibrate
 from gangline.planner.forecast.device_speeds import speeds_of
 from gangline.planner.forecast.edges import edge_bytes, traced_rings
+from gangline.planner.forecast.exchange import wire_bytes
 from gangline.planner.forecast.host_link import NO_MATRIX_RULE, host_rates
 from gangline.planner.forecast.optimizer_model import OptimizerModel, optimizer_model
 from gangline.planner.forecast.save_interval import save_every
 from gangline.planner.forecast.step_time import StepInputs, step_terms
-from gangline.planner.forecast.traffic import PassLoad, collectives, unknown_traffic, wire_bytes
+from gangline.planner.forecast.traffic import PassLoad, collectives, unknown_traffic
 from gangline.planner.shapes.device_pool import Pool, choose_precision, open_pool
 from gangline.planner.shapes.shape import Shape
 from gangline.planner.shapes.world_size import ranks_per_node

@@ -7,11 +7,11 @@ from math import inf
 from gangline.planner.forecast.calibration import Calibration, kind_of
 from gangline.planner.forecast.compression_cost import compression_work
 from gangline.planner.forecast.device_speeds import Speeds
+from gangline.planner.forecast.exchange import Collective
 from gangline.planner.forecast.host_link import HostRates, transfer_seconds
 from gangline.planner.forecast.memory import num_owners
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.forecast.traffic import (
-    Collective,
     PassLoad,
     num_averaged,
     num_buckets,

@@ -4,59 +4,26 @@ Sizes are those of the whole tensor on a rank that has all of it. What experts s
 each batch: here every expert gets equally many rows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
-from gangline.fabric.collectives import bus_factor, ring_steps
 from gangline.planner.forecast.compression_cost import messages, needs_shapes, shard_bytes
+from gangline.planner.forecast.exchange import Collective
 from gangline.planner.forecast.memory import num_owners
 from gangline.planner.forecast.optimizer_model import update_buckets
 from gangline.planner.forecast.widths import GRADIENT_BYTES, pass_bytes
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.compression import Compression
-from gangline.spec.devices import Exchange
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Device, Precision
+from gangline.spec.plan import Precision
 from gangline.spec.profile import MatrixWork, ModelProfile, Unit
 
 BUCKET_BYTES = 25 * 2**20
 """Size of DDP's buckets but the first, where the line leaves them to torch."""
 _COUNT_BYTES = 8
 """Size of the number of rows that an expert gets."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Collective:
-    """One kind of message in a step."""
-
-    part: str
-    """Part of the step that it is booked under."""
-    kind: Exchange
-    size_bytes: float
-    ranks: int
-    count: float
-    """Times a step; below 1: not in every one."""
-    rank_stride: int = 1
-    """Distance of two neighbours in the order of ranks; 1: they are consecutive."""
-    peers: int = 0
-    """Ranks of the whole axis, where `ranks` are two of it; 0: as many as `ranks`."""
-
-    @property
-    def wire_bytes(self) -> float:
-        """Sent by one rank in a step, by a ring or pairwise."""
-        return self.count * bus_factor(self.kind, self.ranks) * self.size_bytes
-
-    @property
-    def steps(self) -> float:
-        """Messages of a step that follow each other."""
-        return self.count * ring_steps(self.kind, self.ranks)
-
-    @property
-    def span(self) -> int:
-        """Consecutive ranks that hold all of its axis."""
-        return self.rank_stride * (self.peers or self.ranks)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,16 +73,6 @@ def unknown_compression(profile: ModelProfile, compression: Compression) -> str:
     if needs_shapes(compression) and not profile.shapes:
         return f"what {compression.kind} leaves of gradients depends on their shapes, which are not known"
     return ""
-
-
-def wire_bytes(messages: Sequence[Collective], *, device: Device) -> float:
-    """Bytes that one rank sends in a step, in rings as NCCL and gloo make them; gloo reduces whole, then cuts."""
-    return sum(each.count * each.size_bytes * sent_share(each.kind, each.ranks, device) for each in messages)
-
-
-def sent_share(kind: Exchange, ranks: int, device: Device) -> float:
-    """Bytes that a rank sends for each byte of the tensor; gloo scatters sums by reducing the whole of it."""
-    return bus_factor("all_reduce" if kind == "reduce_scatter" and device == "cpu" else kind, ranks)
 
 
 def _shard_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:

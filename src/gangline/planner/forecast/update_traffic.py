@@ -7,7 +7,7 @@ communication leaves of it, after gradients and shards.
 from collections.abc import Callable
 from math import floor
 
-from gangline.planner.forecast.traffic import Collective
+from gangline.planner.forecast.exchange import Collective
 from gangline.planner.forecast.widths import FORWARD
 from gangline.spec.forecast import UpdateTraffic
 from gangline.spec.plan import Device

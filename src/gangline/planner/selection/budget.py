@@ -33,7 +33,7 @@ def excess(
 
     Arguments are those of `check`.
     """
-    edge = 1.0 if _is_first(forecast) else 1 + band
+    edge = 1.0 if forecast.is_first else 1 + band
     beyond = [
         Excess(
             kind="late" if name == _TIME else "over_budget", ratio=known * edge / max(bound, _NOTHING),
@@ -104,14 +104,8 @@ def _require_within(bounds: PlanTable, limits: LimitsTable) -> None:
 def _answers(
     bounds: PlanTable, limits: LimitsTable, forecast: Forecast, band: float, seeds: int
 ) -> Iterator[tuple[str, str]]:
-    first = _is_first(forecast)
     for name, bound, known in _bounds(bounds, limits, forecast, seeds):
-        yield _guess(name, bound, known) if first and known else _answer(name, bound, known, band)
-
-
-def _is_first(forecast: Forecast) -> bool:
-    """No run has corrected it yet."""
-    return forecast.origin.startswith("rates")
+        yield _guess(name, bound, known) if forecast.is_first and known else _answer(name, bound, known, band)
 
 
 def _bounds(

@@ -56,7 +56,7 @@ def rank(request: PlanRequest, runnable: Sequence[Shape]) -> Ranking:
     }
     over = {shape: found for shape in costs if (found := request.excess(request.forecast(shape))) is not None}
     entries = [
-        Entry(plan=shape, cost=costs[shape], axes=shape.num_axes, excess=over.get(shape))
+        Entry(plan=shape, cost=costs[shape], axes=shape.mesh.num_axes, excess=over.get(shape))
         for shape in fitting
         if shape in costs
     ]

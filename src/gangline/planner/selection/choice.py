@@ -13,20 +13,16 @@ from gangline.planner.axes.pipeline import choose_schedule, idle_share, require_
 from gangline.planner.forecast.memory_options import ShapeSetting
 from gangline.planner.forecast.save_interval import save_costs_of
 from gangline.planner.selection.candidates import EvaluatedShapes, evaluate_shapes, fitting_plan
-from gangline.planner.selection.explanation import (
+from gangline.planner.selection.gpu_pair import Ask
+from gangline.planner.selection.reasons import (
     PROGRAM_DECIDES_REASON,
-    Loss,
     chosen_reason,
-    loser_reason,
-    loss_verdict,
-    margin_words,
-    more_axes_reason,
     no_fit_reason,
     refuse_all,
     runner_up,
+    why_lost,
     winner_reason,
 )
-from gangline.planner.selection.gpu_pair import Ask
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.suggestion import FittingPlan, suggest_change
 from gangline.planner.shapes.elastic_plans import elastic_sizes
@@ -237,21 +233,10 @@ def _candidate(request: PlanRequest, shape: Shape, evaluated: EvaluatedShapes) -
         )  # fmt: skip
         return replace(candidate, verdict="chosen", reason=reason)
     if shape in ranked:
-        verdict, reason = _loss(request, shape, evaluated)
-        is_second = verdict in ("lost", "more_axes") and shape == runner_up(request, evaluated.ranking)
-        return replace(candidate, verdict="runner_up" if is_second else verdict, reason=reason)
+        lost = why_lost(request, evaluated.ranking, shape)
+        is_second = lost.verdict in ("lost", "more_axes") and shape == runner_up(request, evaluated.ranking)
+        return replace(candidate, verdict="runner_up" if is_second else lost.verdict, reason=lost.words)
     return candidate
-
-
-def _loss(request: PlanRequest, shape: Shape, evaluated: EvaluatedShapes) -> tuple[Loss, str]:
-    """Verdict and reason of a plan that fits."""
-    winner = evaluated.ranked[0]
-    verdict, reason = loss_verdict(request, evaluated.ranking, shape)
-    if not reason:
-        plain = loser_reason(shape, winner, (request.setting(shape), request.setting(winner)))
-        reason = "; ".join(each for each in (margin_words(request, evaluated.ranking, shape), plain) if each)
-        verdict = "more_axes" if verdict == "lost" and plain == more_axes_reason(shape, winner) else verdict
-    return verdict, reason
 
 
 def _line_memory(line: Line) -> Memory:

@@ -6,23 +6,29 @@ from dataclasses import dataclass, replace
 from gangline.errors import ConfigError
 from gangline.planner.forecast.buckets import by_latency, exposed_buckets
 from gangline.planner.forecast.calibration import kind_of
-from gangline.planner.forecast.device_speeds import link_rates
+from gangline.planner.forecast.exchange import link_rates
 from gangline.planner.forecast.shape_forecast import ExecutionOptions, bucket_bytes
 from gangline.planner.forecast.widths import BACKWARD, GRADIENT_BYTES
 from gangline.planner.selection.budget import Excess
 from gangline.planner.selection.contest import Entry, TimeBounds, winner
-from gangline.planner.selection.formula_question import formula_question, may_offload, strategy_of_layout, world_of
-from gangline.planner.selection.planned_order import in_planned_order
+from gangline.planner.selection.formula_question import (
+    formula_question,
+    in_planned_order,
+    may_offload,
+    strategy_of_layout,
+    world_of,
+)
+from gangline.planner.selection.reasons import Reason
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.suggestion import FittingPlan
-from gangline.planner.transformer.bounds import memory_bound_bytes
 from gangline.planner.transformer.evaluate import Evaluation, evaluate, layout_memory
 from gangline.planner.transformer.layout import ModelLayout
 from gangline.planner.transformer.layout_plan import LayoutPlan
+from gangline.planner.transformer.memory import memory_bound_bytes
 from gangline.planner.transformer.step_time import PART_WORDS
 from gangline.spec.forecast import Forecast, GradientBuckets, MemoryCause, Term
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Candidate, Memory, Verdict
+from gangline.spec.plan import Candidate, Memory
 from gangline.spec.transformer import Transformer
 from gangline.units import format_bytes, format_step
 
@@ -197,13 +203,13 @@ def candidates_of(request: PlanRequest, ranking: FormulaRanking) -> tuple[Candid
     """One for each layout, the chosen one first, each with one reason."""
     found = []
     for number, plan in enumerate(ranking.order):
-        verdict, reason = verdict_of(request, ranking, plan)
-        if verdict in ("lost", "more_axes") and number == 1:
-            verdict = "runner_up"
+        reason = reason_of(request, ranking, plan)
+        is_second = reason.verdict in ("lost", "more_axes") and number == 1
         found.append(
             Candidate(
-                name=plan.layout.name, strategy=strategy_of_layout(plan.layout), mesh=plan.layout.mesh, verdict=verdict,
-                reason=reason, forecast=ranking.forecasts[plan.layout.name],
+                name=plan.layout.name, strategy=strategy_of_layout(plan.layout), mesh=plan.layout.mesh,
+                verdict="runner_up" if is_second else reason.verdict, reason=reason.words,
+                forecast=ranking.forecasts[plan.layout.name],
             )
         )  # fmt: skip
     return (*found, *_not_weighed(ranking))
@@ -222,22 +228,22 @@ def _not_weighed(ranking: FormulaRanking) -> Iterator[Candidate]:
         )  # fmt: skip
 
 
-def verdict_of(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan) -> tuple[Verdict, str]:
+def reason_of(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan) -> Reason:
     """The first reason that applies: of what cannot run, does not fit, is beyond a bound, is slower, is less simple."""
     name = plan.layout.name
     if ranking.chosen is plan:
-        return "chosen", _why_chosen(ranking, plan)
+        return Reason("chosen", _why_chosen(ranking, plan))
     behind = _behind(ranking, plan)
     if plan.unsupported:
-        return "unsupported", f"{behind}{plan.unsupported}" if plan.fits else plan.unsupported
+        return Reason("unsupported", f"{behind}{plan.unsupported}" if plan.fits else plan.unsupported)
     if not plan.fits:
-        return "no_fit", f"no fit: {_largest_causes(request, plan)}"
+        return Reason("no_fit", f"no fit: {_largest_causes(request, plan)}")
     if name in ranking.over:
-        return ranking.over[name].kind, ranking.over[name].words
+        return Reason(ranking.over[name].kind, ranking.over[name].words)
     return _why_lost(request, ranking, plan, behind)
 
 
-def _why_lost(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan, behind: str) -> tuple[Verdict, str]:
+def _why_lost(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan, behind: str) -> Reason:
     """Verdict on what fits, runs and is within the bounds."""
     name, chosen = plan.layout.name, ranking.chosen
     assert chosen is not None, "what fits and runs is chosen, or loses to what is"
@@ -248,13 +254,13 @@ def _why_lost(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan, b
         return _by_axes(plan, chosen, f"{behind}in the band, ")
     part, seconds = plan.parts.largest_over(chosen.parts)
     words = f"{behind}{PART_WORDS[part]} {format_step(seconds)} longer" if seconds > 0 else f"{behind}as fast".strip()
-    return ("dearer" if request.counts_money else "lost"), words
+    return Reason("dearer" if request.counts_money else "lost", words)
 
 
-def _by_axes(plan: LayoutPlan, chosen: LayoutPlan, words: str) -> tuple[Verdict, str]:
+def _by_axes(plan: LayoutPlan, chosen: LayoutPlan, words: str) -> Reason:
     if plan.layout.num_axes == chosen.layout.num_axes:
-        return "lost", f"{words}no simpler"
-    return "more_axes", f"{words}{plan.layout.num_axes} axes where {chosen.layout.num_axes} do"
+        return Reason("lost", f"{words}no simpler")
+    return Reason("more_axes", f"{words}{plan.layout.num_axes} axes where {chosen.layout.num_axes} do")
 
 
 def _behind(ranking: FormulaRanking, plan: LayoutPlan) -> str:

@@ -6,15 +6,17 @@ from functools import partial
 from math import gcd, inf
 
 from gangline.planner.axes.schedules import SPLIT
-from gangline.planner.forecast.device_speeds import LinkRates, link_rates
+from gangline.planner.forecast.edges import edge_bytes
+from gangline.planner.forecast.exchange import LinkRates, link_rates
 from gangline.planner.forecast.host_link import NO_MATRIX_RULE, host_rates
-from gangline.planner.forecast.shape_forecast import bucket_bytes
+from gangline.planner.forecast.shape_forecast import ExecutionOptions, bucket_bytes, pass_load
 from gangline.planner.selection.request import PlanRequest
-from gangline.planner.shapes.shape import explicit_shape
+from gangline.planner.shapes.shape import Shape, explicit_shape
 from gangline.planner.shapes.world_size import MOST_AUTO, check_world, ranks_per_node
-from gangline.planner.transformer.evaluate import Question
-from gangline.planner.transformer.exchange import GradientAveraging
+from gangline.planner.transformer.evaluate import LayoutCandidates, Question
+from gangline.planner.transformer.exchange import GradientAveraging, formula_rings
 from gangline.planner.transformer.layout import ModelLayout, SearchSpace, Sync, divisors, unsupported_rule
+from gangline.planner.transformer.layout_plan import LayoutPlan, narrowed
 from gangline.planner.transformer.step_time import Hardware
 from gangline.spec.config.line import Line
 from gangline.spec.plan import SCHEDULE_NAMES, PipelineSchedule
@@ -197,3 +199,27 @@ def _hardware(request: PlanRequest, world: int) -> tuple[Hardware, str]:
         overlap=overlap,
         host=host_rates(pool, node),
     ), ""
+
+
+def in_planned_order(
+    request: PlanRequest, model: Transformer, plan: LayoutPlan, options: ExecutionOptions
+) -> LayoutPlan:
+    """`plan` with its times on the order of servers that a placer gives its stages, as its certificate has it.
+
+    As it is without stages, a fabric, or rates.
+    """
+    layout, pool, line, profile = plan.layout, request.pool, request.line, request.profile
+    mesh = layout.mesh
+    question, missing = formula_question(request, model, mesh.world_size, on_host=plan.on_host)
+    if mesh.pp == 1 or pool.fabric is None or profile is None or missing:
+        return plan
+    load = pass_load(line, Shape(strategy_of_layout(layout), mesh), options)
+    rings = formula_rings(profile, layout, load, averaging_of(line, profile))
+    edges = edge_bytes(rings, profile, mesh, load, ranks_per_server=question.space.ranks_per_node)
+    links = link_rates(pool, mesh.world_size, stages=mesh.pp, edges=edges)
+    question = replace(
+        question, hardware=replace(question.hardware, links=links), space=narrowed(question.space, plan.setting)
+    )  # fmt: skip
+    found = LayoutCandidates(question, layout, {}).best()
+    assert found is not None, "its only candidate"
+    return found

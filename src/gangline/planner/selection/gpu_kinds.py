@@ -12,10 +12,10 @@ from gangline.errors import ConfigError
 from gangline.planner.selection.choice import PlanChoice, SearchSummary
 from gangline.planner.selection.contest import Entry, TimeBounds, winner
 from gangline.planner.selection.gpu_pair import Ask, GpuPair, has_own_rates
+from gangline.planner.selection.reasons import Reason, slowest_part
 from gangline.planner.selection.request import PlanRequest
 from gangline.spec.config.line import Line
 from gangline.spec.devices import Inventory
-from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate, Verdict
 from gangline.units import format_step
@@ -94,11 +94,6 @@ class _Plan:
         """`fsdp-16 on h100`."""
         return f"{self.choice.name} on {kind_names(self.kinds)}"
 
-    @property
-    def num_axes(self) -> int:
-        """Axes with more than one rank."""
-        return sum(degree > 1 for degree in self.choice.mesh.axes.values())
-
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
@@ -133,7 +128,7 @@ class _Comparison:
             return self.plans[0]  # most GPUs; there is nothing to compare it by
         entries = [
             Entry(
-                plan=each, cost=TimeBounds.exactly(cost), axes=each.num_axes, kinds=len(each.kinds),
+                plan=each, cost=TimeBounds.exactly(cost), axes=each.choice.mesh.num_axes, kinds=len(each.kinds),
                 excess=self.request.excess(each.own.forecast),
             )
             for each in self.plans
@@ -149,24 +144,26 @@ class _Comparison:
         return plan.own.forecast.money if have_prices else plan.own.forecast.gpu_hours
 
     def _row(self, plan: _Plan, chosen: _Plan) -> Candidate:
-        verdict, reason = self._verdict(plan, chosen)
+        lost = self._why_lost(plan, chosen)
         more = f"; {plan.own.reason}" if len(plan.kinds) > 1 else ""
-        return replace(plan.own, name=plan.name, verdict=verdict, reason=f"{reason}{more}")
+        return replace(plan.own, name=plan.name, verdict=lost.verdict, reason=f"{lost.words}{more}")
 
-    def _verdict(self, plan: _Plan, chosen: _Plan) -> tuple[Verdict, str]:
+    def _why_lost(self, plan: _Plan, chosen: _Plan) -> Reason:
         """Why it is not chosen."""
         own, best, forecast = self._cost(plan), self._cost(chosen), plan.own.forecast
         if own is None or best is None:
-            return "lost", f"no step time: {forecast.missing}" if forecast.missing else "no step time to compare"
+            return Reason("lost", f"no step time{f': {forecast.missing}' if forecast.missing else ' to compare'}")
         over = self.request.excess(forecast)
         if over is not None and self.request.excess(chosen.own.forecast) is None:
-            return over.kind, over.words
+            return Reason(over.kind, over.words)
         behind = f"{100 * (own / best - 1):+.1f} %"
         if own <= best * (1 + self.request.band) and len(plan.kinds) > len(chosen.kinds):
-            return "more_axes", f"{behind}: in the band, two kinds of GPU where one does"
+            return Reason("more_axes", f"{behind}: in the band, two kinds of GPU where one does")
         if self.request.counts_money:
-            return "dearer", f"{behind} dearer"
-        return "lost", f"{behind}: {_slower_part(forecast, chosen.own.forecast)}"
+            return Reason("dearer", f"{behind} dearer")
+        part, seconds = slowest_part(forecast, chosen.own.forecast)
+        slower = f"{part} {format_step(seconds)} longer" if seconds > 0 else "no faster"
+        return Reason("lost", f"{behind}: {slower}")
 
     def _search(self, chosen: _Plan) -> SearchSummary | None:
         """The winner's, with how the plans on other kinds would be run."""
@@ -180,14 +177,6 @@ class _Comparison:
             if search is not None
         }
         return replace(own, settings=own.settings | settings)
-
-
-def _slower_part(own: Forecast, best: Forecast) -> str:
-    """`computing 1.20 s longer`: the part in which a step loses most."""
-    other = {term.part: term.seconds for term in best.terms}
-    losses = {term.part: term.seconds - other.get(term.part, 0.0) for term in own.terms if term.part != "checkpoint"}
-    part = max(losses, key=lambda each: losses[each], default="")
-    return f"{part} {format_step(losses[part])} longer" if part and losses[part] > 0 else "no faster"
 
 
 def kind_names(kinds: Sequence[Inventory]) -> str:

@@ -1,7 +1,7 @@
-"""Explanation of a choice: one reason for each plan, with its numbers."""
+"""Reasons of a choice: one sentence for each plan, with its numbers, and the verdict that it is about."""
 
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import dataclass
 
 from gangline.errors import ConfigError
 from gangline.planner.forecast.memory import Fit, state_bytes
@@ -10,13 +10,20 @@ from gangline.planner.selection.candidates import Ranking
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.shapes.device_pool import Pool
 from gangline.planner.shapes.shape import Shape
+from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Memory
+from gangline.spec.plan import Memory, Verdict
 from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import COPIES, ONE_RANK
 from gangline.units import format_bytes, format_count, format_step
 
-Loss = Literal["lost", "more_axes", "dearer", "late", "over_budget"]
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Verdict on a plan, and its sentence; nothing reads the sentence back."""
+
+    verdict: Verdict
+    words: str
 
 
 def winner_reason(request: PlanRequest, ranking: Ranking) -> str:
@@ -36,23 +43,33 @@ def winner_reason(request: PlanRequest, ranking: Ranking) -> str:
     return f"{what} than {first.name}, {_known(request, winner, first)}"
 
 
-def loss_verdict(request: PlanRequest, ranking: Ranking, shape: Shape) -> tuple[Loss, str]:
-    """The verdict on a loser, and what its time or its bounds say of it; empty: they say nothing."""
+def why_lost(request: PlanRequest, ranking: Ranking, shape: Shape) -> Reason:
+    """Reason of a plan that fits: what its bounds or its time say, else how near it comes and how it is less simple."""
+    winner = ranking.order[0]
+    if (known := _by_numbers(request, ranking, shape)) is not None:
+        return known
+    plain = loser_reason(shape, winner, (request.setting(shape), request.setting(winner)))
+    margin = _margin_words(request, ranking, shape)
+    return Reason(plain.verdict, f"{margin}; {plain.words}" if margin else plain.words)
+
+
+def _by_numbers(request: PlanRequest, ranking: Ranking, shape: Shape) -> Reason | None:
+    """What bounds and times say of a loser; None: they do not tell it from the winner."""
     winner = ranking.order[0]
     if (excess := ranking.over.get(shape)) is not None:
-        return excess.kind, excess.words
+        return Reason(excess.kind, excess.words)
     if shape not in ranking.costs:
         missing = request.formula(shape).missing
         known = request.formula(winner).step_seconds is not None and shape not in ranking.times
-        return "lost", f"no step time: {missing}" if known and missing else ""
+        return Reason("lost", f"no step time: {missing}") if known and missing else None
     if ranking.costs[winner].is_clearly_below(ranking.costs[shape], request.band):
         return _share_slower(request, ranking, shape)
     if request.pool.device != "cpu" and shape.mesh.world_size > winner.mesh.world_size:
-        return "dearer", f"{shape.mesh.world_size} GPUs where {winner.mesh.world_size} are as fast"
-    return "lost", ""
+        return Reason("dearer", f"{shape.mesh.world_size} GPUs where {winner.mesh.world_size} are as fast")
+    return None
 
 
-def margin_words(request: PlanRequest, ranking: Ranking, shape: Shape) -> str:
+def _margin_words(request: PlanRequest, ranking: Ranking, shape: Shape) -> str:
     """How near a loser within the bounds comes to the winner; empty: that is not known."""
     if shape not in ranking.costs or shape in ranking.over:
         return ""
@@ -96,26 +113,23 @@ def _equal(one: float | None, other: float | None) -> bool:
     return abs(one - other) <= _EQUAL * max(abs(one), abs(other))
 
 
-def _share_slower(request: PlanRequest, ranking: Ranking, shape: Shape) -> tuple[Loss, str]:
+def _share_slower(request: PlanRequest, ranking: Ranking, shape: Shape) -> Reason:
     winner = ranking.order[0]
     more = f"{100 * ranking.costs[shape].beyond(ranking.costs[winner]):.1f} %"
     if request.counts_money:
-        return "dearer", f"{more} dearer, {_known(request, shape, winner)}"
+        return Reason("dearer", f"{more} dearer, {_known(request, shape, winner)}")
     seconds, best = request.seconds(shape), request.seconds(winner)
     if seconds is not None and best is not None:
-        return "lost", f"{more} slower: {format_step(seconds)} against {format_step(best)} a step, measured"
-    return "lost", f"{more} slower by forecast{_slowest_part(request, shape, winner)}"
+        return Reason("lost", f"{more} slower: {format_step(seconds)} against {format_step(best)} a step, measured")
+    part, lost = slowest_part(request.formula(shape), request.formula(winner))
+    return Reason("lost", f"{more} slower by forecast{f', most of it {part}' if lost > 0 else ''}")
 
 
-def _slowest_part(request: PlanRequest, shape: Shape, winner: Shape) -> str:
-    """The part of a step in which `shape` loses most."""
-    own, other = (
-        {term.part: term.seconds for term in request.formula(each).terms if term.part != "checkpoint"}
-        for each in (shape, winner)
-    )
-    losses = {part: seconds - other.get(part, 0.0) for part, seconds in own.items()}
-    part = max(losses, key=lambda each: losses[each], default="")
-    return f", most of it {part}" if part and losses[part] > 0 else ""
+def slowest_part(own: Forecast, best: Forecast) -> tuple[str, float]:
+    """The part of a step in which `own` loses most to `best`, and seconds; none above 0: it loses in no part."""
+    other = {term.part: term.seconds for term in best.terms}
+    losses = {term.part: term.seconds - other.get(term.part, 0.0) for term in own.terms if term.part != "checkpoint"}
+    return max(losses.items(), key=lambda each: each[1], default=("", 0.0))
 
 
 def _known(request: PlanRequest, *shapes: Shape) -> str:
@@ -162,22 +176,17 @@ def _memory_savings_words(memory: Memory, line_memory: Memory = _NOTHING) -> str
     return ", ".join(each for each in words if each)
 
 
-def loser_reason(shape: Shape, winner: Shape, settings: tuple[ShapeSetting, ShapeSetting]) -> str:
+def loser_reason(shape: Shape, winner: Shape, settings: tuple[ShapeSetting, ShapeSetting]) -> Reason:
     """Why `shape`, which fits, lost to `winner` where times do not tell; settings are those of both, in this order."""
     own, other = settings
     if shape.traits is ONE_RANK:
-        return f"one rank of {winner.mesh.world_size}: the others stay idle"
+        return Reason("lost", f"one rank of {winner.mesh.world_size}: the others stay idle")
     if own.effort > other.effort:
         savings = _memory_savings_words(own.memory, other.memory) or "computes more again"
-        return f"spends more time on saving memory: {savings}"
-    if shape.num_axes > winner.num_axes:
-        return more_axes_reason(shape, winner)
-    return _more_traffic(shape.mesh, winner.mesh) or _of_copies(shape, winner)
-
-
-def more_axes_reason(shape: Shape, winner: Shape) -> str:
-    """Reason of a plan that is less simple and no faster."""
-    return f"{shape.num_axes} axes where {winner.num_axes} does"
+        return Reason("lost", f"spends more time on saving memory: {savings}")
+    if shape.mesh.num_axes > winner.mesh.num_axes:
+        return Reason("more_axes", f"{shape.mesh.num_axes} axes where {winner.mesh.num_axes} does")
+    return Reason("lost", _more_traffic(shape.mesh, winner.mesh) or _of_copies(shape, winner))
 
 
 def _more_traffic(mesh: Mesh, least: Mesh) -> str:

@@ -1,23 +1,58 @@
-"""Choice of a gang of two kinds of GPU, whose replicas take samples of a step by their speed; or why there is none."""
+"""Choice of a gang of two kinds of GPU, whose replicas take samples of a step by their speed; or why there is none.
 
-from dataclasses import dataclass, replace
+Samples are dealt by whole passes, and both kinds run the same passes. Of a traced model copies, copies that share the
+optimizer, and replicas of shards that are a node each are weighed.
+"""
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from gangline.fabric.shares import deal_passes, even_shares
 from gangline.planner.forecast.memory import Fit
+from gangline.planner.forecast.memory_options import memories, offload_obstacle
+from gangline.planner.forecast.shape_forecast import ExecutionOptions, forecast_of, formula_of
 from gangline.planner.selection.choice import PlanChoice, SearchSummary
 from gangline.planner.selection.contest import Entry, TimeBounds, winner
-from gangline.planner.selection.explanation import no_fit_reason
 from gangline.planner.selection.formula_choice import forecast_of_layout, options_of
 from gangline.planner.selection.formula_question import formula_question, strategy_of_layout
-from gangline.planner.selection.gpu_pair import GpuPair
-from gangline.planner.selection.unlike_shapes import UnlikeShape, UnlikeShapes
-from gangline.planner.shapes.shape import Shape
+from gangline.planner.selection.gpu_pair import GpuPair, with_batch
+from gangline.planner.selection.model_cuts import refusal_reason
+from gangline.planner.selection.reasons import no_fit_reason
+from gangline.planner.selection.request import PlanRequest
+from gangline.planner.shapes.shape import Shape, shape_of
+from gangline.planner.shapes.world_size import MOST_AUTO
+from gangline.planner.transformer.layout import divisors
 from gangline.planner.transformer.unlike import Side, UnlikeLayout, evaluate_unlike, unlike_bound_seconds
 from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Candidate, Verdict
+from gangline.spec.plan import Candidate, Memory, Verdict
 from gangline.spec.profile import ModelProfile
+from gangline.spec.strategies import STRATEGIES
 from gangline.spec.transformer import Transformer
 from gangline.units import format_bytes, format_number, format_step
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnlikeShape:
+    """One way to run a shape on both kinds."""
+
+    shape: Shape
+    micro_batch: int
+    memory: Memory
+    shares: tuple[int, ...]
+    forecasts: tuple[Forecast, Forecast]
+    """Forecasts of a gang of each kind alone in which all replicas take what the busiest one of that kind takes."""
+
+    @property
+    def step_seconds(self) -> float:
+        """Time until the last replica is done; 0: not known."""
+        return max(each.step_seconds or 0.0 for each in self.forecasts)
+
+    @property
+    def missing(self) -> str:
+        """Why there is no step time; empty: there is."""
+        return next((each.missing for each in self.forecasts if each.step_seconds is None), "")
 
 
 def unlike_gang(pair: GpuPair) -> PlanChoice | Candidate:
@@ -89,7 +124,8 @@ def _traced(pair: GpuPair, profile: ModelProfile) -> PlanChoice | Candidate:
         return _none(pair, "lost", f"no step time: {missing}")
     if found:
         entries = [
-            Entry(plan=each, cost=TimeBounds.exactly(each.step_seconds), axes=each.shape.num_axes) for each in found
+            Entry(plan=each, cost=TimeBounds.exactly(each.step_seconds), axes=each.shape.mesh.num_axes)
+            for each in found
         ]
         best = winner(entries, band=pair.requests[0].band)
         return _Chosen(pair, best, best.shape.name, _bound(pair, best)).choice()
@@ -157,3 +193,73 @@ class _Chosen:
             parts.append(f"{servers} of {name} take {sum(shares[number])} samples in {format_step(seconds)}{price}")
         bound = "" if self.bound_seconds is None else f"; no split takes under {format_step(self.bound_seconds)}"
         return f"{', '.join(parts)}{bound}"
+
+
+@dataclass(slots=True)
+class UnlikeShapes:
+    """Search for shapes of a traced model on one pair."""
+
+    pair: GpuPair
+    profile: ModelProfile
+    misses: list[Fit] = field(default_factory=list)
+    """Needs of the fuller kind, of ways to run a shape that a rank of some kind does not hold."""
+
+    def found(self) -> list[UnlikeShape]:
+        """The best way to run each shape that fits."""
+        return [best for shape in self._shapes() if (best := self._best_of(shape)) is not None]
+
+    def _shapes(self) -> Iterator[Shape]:
+        line, nodes = self.pair.line, sum(each.num_nodes for each in self.pair.kinds)
+        for each in STRATEGIES.values():
+            is_asked = line.train.strategy in ("auto", each.name, *each.aliases)
+            if not is_asked or not each.auto_order or each.layout not in ("replicas", "replicas_of_shards"):
+                continue
+            shape = shape_of(each.name, self.pair.world_size, nodes)
+            if not (offload_obstacle(line, shape, "cuda") or refusal_reason(line, shape, self.profile)):
+                yield shape
+
+    def _best_of(self, shape: Shape) -> UnlikeShape | None:
+        """The fastest passes with the fewest savings of memory that let any fit; None: none fits."""
+        train = self.pair.line.train
+        requested = train.mesh.micro_batch
+        sizes = [each for each in divisors(train.global_batch) if each <= MOST_AUTO]
+        counted = [
+            (size, *divmod(train.global_batch, size * shape.mesh.dp_shard))
+            for size in (sizes if requested == "auto" else [requested])
+        ]
+        whole = [(size, passes) for size, passes, left in counted if not left and passes >= shape.mesh.dp_replicate]
+        for memory in memories(self.pair.line, shape, "cuda", self.profile):
+            if memory.offload == "cpu":
+                continue
+            fitting = [gang for each in whole if (gang := self._dealt(shape, *each, memory)) is not None]
+            if fitting:
+                return min(fitting, key=lambda each: (each.step_seconds, -each.micro_batch))
+        return None
+
+    def _dealt(self, shape: Shape, size: int, passes: int, memory: Memory) -> UnlikeShape | None:
+        """None: a rank of some kind does not hold it."""
+        pair, mesh = self.pair, shape.mesh
+        options = ExecutionOptions(micro_batch=size, precision=pair.requests[0].precision, memory=memory)
+        first, second = (partial(_seconds, request, shape, options) for request in pair.requests)
+        replicas = pair.replicas(mesh)
+        taken = deal_passes(passes, replicas, (first, second))
+        dealt = [own for total, count in zip(taken, replicas, strict=True) for own in even_shares(total, count)]
+        shares = tuple(own * size * mesh.dp_shard for own in dealt)
+        busiest = pair.busiest(mesh, shares)
+        fits = [each.fit_of(shape, size, memory) for each in busiest]
+        if not all(each.holds for each in fits):
+            self.misses.append(max(fits, key=lambda each: each.ratio or 0.0))
+            return None
+        one, other = (_forecast(each, shape, options, fit) for each, fit in zip(busiest, fits, strict=True))
+        return UnlikeShape(shape=shape, micro_batch=size, memory=memory, shares=shares, forecasts=(one, other))
+
+
+def _seconds(request: PlanRequest, shape: Shape, options: ExecutionOptions, passes: int) -> float:
+    """Seconds of a step whose replicas all take so many passes; 0: not known."""
+    asked = with_batch(request, passes * options.micro_batch * shape.mesh.data_parallel)
+    return formula_of(asked.evidence, shape, options).step_seconds or 0.0
+
+
+def _forecast(request: PlanRequest, shape: Shape, options: ExecutionOptions, fit: Fit) -> Forecast:
+    found = forecast_of(request.evidence, shape, options, fit.need_bytes)
+    return request.interrupted(replace(found, memory_causes=fit.causes), shape.mesh.world_size)

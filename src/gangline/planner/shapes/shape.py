@@ -50,11 +50,6 @@ class Shape:
         """How its strategy wraps the model."""
         return wrapping_of(self.strategy, self.mesh)
 
-    @property
-    def num_axes(self) -> int:
-        """Axes of the mesh with more than one rank."""
-        return sum(degree > 1 for degree in self.mesh.axes.values())
-
 
 def program_decides(line: Line) -> bool:
     """A program of the line's own that is left to itself: how it trains is not the planner's to choose."""

@@ -8,7 +8,6 @@ from operator import add
 
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.forecast.widths import pass_bytes
-from gangline.planner.transformer.bounds import step_bound_seconds
 from gangline.planner.transformer.exchange import WHOLE, GradientAveraging, exchange_seconds, squeeze_seconds
 from gangline.planner.transformer.layout import Divisions, ModelLayout, SearchSpace, Sync, layouts, schedules_of
 from gangline.planner.transformer.layout_plan import LayoutPlan, Setting
@@ -30,6 +29,7 @@ from gangline.planner.transformer.step_time import (
     late_updates,
     passes,
     stages_of,
+    step_bound_seconds,
     update_seconds,
 )
 from gangline.spec.forecast import UpdateTraffic
@@ -157,8 +157,7 @@ class LayoutCandidates:
         self._sizes = [
             (size, self._samples // size, schedules)
             for size in space.micro_batches
-            if self._samples >= size
-            and self._samples % size == 0
+            if self._samples % size == 0
             and (schedules := schedules_of(space, question.model, layout.mesh, self._samples // size))
         ]
         self._ways = len(space.recompute) * len(space.loss_chunks) * len(self._syncs)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gangline.fabric.collectives import bus_factor, ring_steps
 from gangline.fabric.order_paths import RingTraffic
 from gangline.planner.forecast.compression_cost import compression_work, messages, shard_bytes
+from gangline.planner.forecast.exchange import num_steps, sent_bytes
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.forecast.traffic import PassLoad, bucket_count
 from gangline.planner.forecast.widths import GRADIENT_BYTES, pass_bytes
@@ -63,14 +63,14 @@ def exchanges(
         if layout.wrapping.shares_optimizer:
             work = optimizer.matrix_work
             owned = work.parameters / (mesh.pp * mesh.tp) if work else 0.0
-            sent += bus_factor("all_gather", replicas) * GRADIENT_BYTES * (parameters - owned)
-            steps += ring_steps("all_gather", replicas)
+            sent += sent_bytes("all_gather", replicas, GRADIENT_BYTES * (parameters - owned))
+            steps += num_steps("all_gather", replicas)
         return [(sent, replicas, mesh.tp * mesh.cp, steps)]
     gathers = 2 * micro_batches if layout.wrapping.reshards else 1
     reductions = micro_batches if sync == "each" else 1
     reduced = shard_bytes(averaging.compression) * parameters
-    moved = bus_factor("all_gather", shards) * (gathers * width * parameters + reductions * reduced)
-    waits = (gathers + reductions) * (blocks + 1) * ring_steps("all_gather", shards)
+    moved = sent_bytes("all_gather", shards, gathers * width * parameters + reductions * reduced)
+    waits = (gathers + reductions) * (blocks + 1) * num_steps("all_gather", shards)
     return [(moved, shards, mesh.tp, waits), (sent, replicas, mesh.tp * shards, steps)]
 
 
@@ -103,8 +103,8 @@ def _averaged(layout: ModelLayout, entries: float, averaging: GradientAveraging)
         given = averaging.bucket_bytes if layout.wrapping.is_ddp else None  # torch's own size for all others
         buckets = bucket_count(GRADIENT_BYTES * entries, given)
         for each in messages(entries, averaging.shapes, averaging.compression, ranks=ranks):
-            sent += bus_factor(each.kind, ranks) * each.size_bytes
-            steps += buckets * ring_steps(each.kind, ranks)
+            sent += sent_bytes(each.kind, ranks, each.size_bytes)
+            steps += buckets * num_steps(each.kind, ranks)
     return sent, steps
 
 

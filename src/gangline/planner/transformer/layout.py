@@ -36,8 +36,8 @@ class ModelLayout:
 
     @property
     def num_axes(self) -> int:
-        """Axes with more than one rank."""
-        return sum(degree > 1 for degree in (*self.mesh.axes.values(), self.mesh.ep))
+        """Axes with more than one rank, and the groups of experts."""
+        return self.mesh.num_axes + (self.mesh.ep > 1)
 
     @property
     def name(self) -> str:

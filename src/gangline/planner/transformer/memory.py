@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.forecast.widths import GRADIENT_BYTES, WEIGHT_BYTES, pass_bytes
 from gangline.planner.transformer.costs import LOGIT_BYTES, token_costs
-from gangline.planner.transformer.layout import ModelLayout, Sync
+from gangline.planner.transformer.layout import ModelLayout, SearchSpace, Sync
 from gangline.spec.plan import Precision
 from gangline.spec.transformer import Transformer
 
@@ -146,3 +146,13 @@ def rank_memory(
 def update_memory(layout: ModelLayout, optimizer: OptimizerModel) -> float:
     """Updates of matrices that a rank holds at the end of a step."""
     return optimizer.update_bytes(layout.mesh, owners=optimizer.owners(layout.mesh))
+
+
+def memory_bound_bytes(model: Transformer, space: SearchSpace, *, optimizer: OptimizerModel = ADAMW) -> float:
+    """No rank holds less: its share of the state, a block in 16 bits, and one piece of the logits of a sample; the last
+    two cut by the largest degrees of the space."""
+    state = (WEIGHT_BYTES + GRADIENT_BYTES + optimizer.moment_bytes) * model.parameters + optimizer.owner_bytes
+    cut = max(space.tp) * max(space.cp)
+    logits = LOGIT_BYTES * model.sequence * model.vocabulary / max(space.loss_chunks) / cut
+    kept = token_costs(model).kept_bytes["full"] * model.sequence / cut
+    return state / space.world_size + max(logits if max(space.pp) == 1 else 0.0, kept)

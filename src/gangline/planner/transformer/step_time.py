@@ -4,21 +4,19 @@ Letters of the formulas: t tensor-parallel ranks, M micro-batches of a step, P p
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import inf
 
-from gangline.fabric.collectives import bus_factor, ring_steps, wire_seconds
-from gangline.planner.axes.closed_forms import bubble_share, most_live
+from gangline.planner.axes.bubble import bubble_share, most_live
 from gangline.planner.axes.schedules import owner_of
-from gangline.planner.forecast.device_speeds import LinkRates
+from gangline.planner.forecast.exchange import LinkRates, num_steps, sent_bytes
 from gangline.planner.forecast.host_link import HostRates, transfer_seconds
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.forecast.traffic import matrix_updates, published_updates
 from gangline.planner.forecast.update_traffic import first_forward, may_hide, update_traffic, what_hides
 from gangline.planner.forecast.widths import pass_bytes
 from gangline.planner.transformer.costs import recomputed_share, stage_blocks, stage_parameters, token_costs
-from gangline.planner.transformer.layout import ModelLayout, Sync, stages_a_rank
+from gangline.planner.transformer.layout import ModelLayout, SearchSpace, Sync, stages_a_rank
 from gangline.planner.transformer.memory import StageLoad
 from gangline.spec.forecast import UpdateTraffic
 from gangline.spec.plan import PipelineSchedule, Precision
@@ -35,29 +33,16 @@ class Hardware:
     overlap: float = 0.0
     """Share of computing that hides the exchanges of data-parallel ranks."""
     host: HostRates = HostRates()
-    _links: dict[tuple[int, int, int], tuple[float, float]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    """Rate and latency of rings that were asked for."""
 
     def seconds(self, size_bytes: float, ranks: int, *, steps: float, stride: int = 1, peers: int = 0) -> float:
-        """Seconds of so many bytes on the wire of one rank, in `steps` messages that follow each other; 0 between one
-        rank and itself, infinite where no rate is known."""
-        if ranks == 1 or not size_bytes:
-            return 0.0
-        key = ranks, stride, peers
-        if key not in self._links:
-            rate = self.links.bus_bytes_per_second(ranks, rank_stride=stride, peers=peers)
-            self._links[key] = rate or 0.0, self.links.latency_seconds(stride * (peers or ranks))
-        bus, latency = self._links[key]
-        return wire_seconds(size_bytes, bus_bytes_per_second=bus, steps=steps, latency_seconds=latency) if bus else inf
+        """Seconds of a ring, as `LinkRates.ring_seconds` says."""
+        return self.links.ring_seconds(size_bytes, ranks, steps=steps, rank_stride=stride, peers=peers)
 
     @property
     def without_latency(self) -> "Hardware":
         """The same, as if messages took their bytes alone; itself where they do."""
-        if not self.links.inside_latency and not self.links.across_latency:
-            return self
-        return replace(self, links=replace(self.links, inside_latency=0.0, across_latency=0.0))
+        links = self.links.without_latency
+        return self if links is self.links else replace(self, links=links)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -212,8 +197,8 @@ def _tensor_seconds(
 ) -> float:
     """Two all-reduces forward and two backward in a block, two more where it is computed again."""
     peers = layout.mesh.tp
-    times, size = 2 * (again - 1), bus_factor("all_reduce", peers) * width * tokens * model.width
-    return times * hardware.seconds(size, peers, steps=ring_steps("all_reduce", peers))
+    times, size = 2 * (again - 1), sent_bytes("all_reduce", peers, width * tokens * model.width)
+    return times * hardware.seconds(size, peers, steps=num_steps("all_reduce", peers))
 
 
 def _context_seconds(
@@ -233,8 +218,8 @@ def _expert_seconds(
     """Rows there and back, forward and backward, once more where the block is computed again; each forward pass also
     says how many rows, in messages without size."""
     mesh, times = layout.mesh, 2 * (again - 1)
-    size = bus_factor("all_to_all", mesh.ep) * model.active_experts * tokens * model.width * width / mesh.tp
-    steps = (times + again - 2) * ring_steps("all_to_all", mesh.ep)
+    size = sent_bytes("all_to_all", mesh.ep, model.active_experts * tokens * model.width * width / mesh.tp)
+    steps = (times + again - 2) * num_steps("all_to_all", mesh.ep)
     return hardware.seconds(times * size, mesh.ep, steps=steps, stride=mesh.tp)
 
 
@@ -289,3 +274,14 @@ def host_seconds(
         parameters / layout.shards, hardware.host, reshards=layout.wrapping.reshards, sync=sync,
         micro_batches=micro_batches,
     )  # fmt: skip
+
+
+def step_flops(model: Transformer, global_batch: int) -> float:
+    """Operations of forward and backward on `global_batch` samples, nothing computed twice."""
+    costs = token_costs(model)
+    return global_batch * model.sequence * 3 * (model.layers * costs.block_flops + costs.head_flops)
+
+
+def step_bound_seconds(model: Transformer, space: SearchSpace, hardware: Hardware) -> float:
+    """No step takes less: all its work, shared evenly over all GPUs that do nothing else."""
+    return step_flops(model, space.global_batch) / (space.world_size * hardware.flops_per_second)

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from gangline.fabric.shares import deal_passes, even_shares
-from gangline.planner.transformer.bounds import step_flops
 from gangline.planner.transformer.evaluate import LayoutCandidates, Question
 from gangline.planner.transformer.layout import Divisions, ModelLayout, Sync, layouts
 from gangline.planner.transformer.layout_plan import LayoutPlan, Setting, narrowed
 from gangline.planner.transformer.memory import held_sync
-from gangline.planner.transformer.step_time import Stages, StepParts, stages_of
+from gangline.planner.transformer.step_time import Stages, StepParts, stages_of, step_flops
 from gangline.spec.plan import PipelineSchedule
 
 SCHEDULE: PipelineSchedule = "1f1b"
