@@ -4,10 +4,12 @@ BIN := .venv/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # Tests start thousands of processes: each reads the bytecode that the first one wrote.
 export PYTHONDONTWRITEBYTECODE :=
+# Many tests wait for processes: two workers more than cores keep the cores busy.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 + len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)))')
 SUITE := OMP_NUM_THREADS=1 $(BIN)/python -m tests.twice -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check setup setup-dev lock infer tools test-tools test-versions faults mutations slow proofs gpu gpu-kit bench schemas docs clean
+.PHONY: help demo test test-long check lint setup setup-dev lock infer tools test-tools test-versions faults mutations slow proofs gpu gpu-kit bench schemas docs clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -21,14 +23,16 @@ setup-dev:       ## .venv with the tools of the tests, too
 demo: setup      ## one commit of a small GPT through the whole line, on this machine
 	@$(BIN)/python examples/demo.py
 
-test: setup-dev check  ## checks and the default test suite
-	@$(SUITE) -n 4 -m "not slow and not long and not gpu and not tools and not cluster and not versions"
+test: setup-dev lint   ## checks and the default test suite; properties are tried on a quarter of the examples of `test-long`
+	@$(SUITE) -n $(WORKERS) --hypothesis-profile=quarter -m "not slow and not long and not gpu and not tools and not cluster and not versions"
 
-check: setup-dev ## format, lint, types, the map of rooms, names, sizes, docstrings, keys, manifests, pipelines
+lint: setup-dev  ## format, lint, types, imports between rooms
 	@$(BIN)/ruff format --check -q . || { echo "run: .venv/bin/ruff format ."; exit 1; }
 	@$(BIN)/ruff check -q .
 	@$(BIN)/mypy
 	@found=$$($(BIN)/lint-imports --no-logo --cache-dir .ruff_cache/imports) || { echo "$$found"; exit 1; }
+
+check: lint      ## the same, and the map of rooms, names, sizes, docstrings, keys, manifests, pipelines
 	@$(PYTEST) -q tests/test_rooms.py tests/test_house.py tests/surface/test_keys_are_read.py tests/manifests tests/jenkins -m "not cluster and not tools"
 
 infer: setup   ## the environment of `gangline infer`: KServe's server and torch from a hashed lock, outside the tree
@@ -37,8 +41,8 @@ infer: setup   ## the environment of `gangline infer`: KServe's server and torch
 tools: setup-dev ## build MinIO, versitygw, Gitea, MLflow, TensorBoard and HDFS for the tests, from Go modules, locks and pinned jars, outside the tree
 	@$(BIN)/python -m tests.tools
 
-test-long: setup-dev ## the longest tests of the default suite's kind: gangs that are killed, cut in all ways, compared
-	@$(SUITE) -n 4 -m "long and not slow and not gpu and not tools and not cluster and not versions"
+test-long: setup-dev ## the longest tests of the default suite's kind: gangs that are killed, cut in all ways, compared; properties on all examples
+	@$(SUITE) -n $(WORKERS) -m "(long or hypothesis) and not slow and not gpu and not tools and not cluster and not versions"
 
 test-tools: setup-dev ## the suites that need those servers
 	@$(SUITE) --timeout-method=signal -n 2 --dist loadfile -m "tools and not slow"

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 settings.register_profile("shared", deadline=None)  # a machine that others use, too, makes no example wrong
+settings.register_profile("quarter", deadline=None, max_examples=25)  # `make test`; `make test-long` draws them all
 settings.load_profile("shared")
 sys.path.insert(
     0, str(Path(__file__).parent.parent)

@@ -91,11 +91,12 @@ def test_every_proof_is_a_test_that_is_still_there():
         assert f"def {name.split('[')[0]}(" in (ROOT / file).read_text(), f"{each['test']}: make proofs"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_quoted_commands_are_commands_with_such_options(page):
-    for line in _QUOTED.findall(page.read_text("utf-8")):
+def test_quoted_commands_are_commands_with_such_options():
+    quoted = [(page, line) for page in PAGES for line in _QUOTED.findall(page.read_text("utf-8"))]
+    assert quoted
+    for page, line in quoted:
         words = shlex.split(line.replace("...", "").replace("…", "").replace("\\", ""))[1:]
-        _require_known(words, line)
+        _require_known(words, f"{page.relative_to(ROOT)}: {line}")
 
 
 def _require_known(words: list[str], line: str) -> None:

@@ -4,8 +4,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import pytest
-
 from gangline.launch.slurm.adopt import start_job
 from gangline.launch.slurm.commands import SlurmAway, SlurmJob
 
@@ -129,9 +127,13 @@ def test_two_drivers_that_die_anywhere_start_one_job():
         assert [each for each, state in slurm.jobs.items() if state == "HELD"] == []
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_drivers_that_race_without_a_lock_start_one_job(seed):
-    """Their calls interleave in a seeded order, some die, and the job may end while others still look."""
+def test_drivers_that_race_without_a_lock_start_one_job():
+    for seed in range(200):
+        race(seed)
+
+
+def race(seed):
+    """Calls of drivers interleave in a seeded order, some die, and the job may end while others still look."""
     slurm, draw = StubSlurm(), random.Random(seed)
     waiting = [_Interleaved(slurm, point=draw.choice([None, *range(CALLS)])) for _ in range(draw.randint(2, 5))]
     while waiting:
@@ -141,8 +143,8 @@ def test_drivers_that_race_without_a_lock_start_one_job(seed):
         if draw.random() < 0.1:
             slurm.end_all()
     Driver(slurm).start()
-    assert len(slurm.started) == 1, slurm
-    assert "HELD" not in slurm.jobs.values(), "a job that is not the gang's waits for nobody"
+    assert len(slurm.started) == 1, (seed, slurm)
+    assert "HELD" not in slurm.jobs.values(), f"seed {seed}: a job that is not the gang's waits for nobody"
 
 
 class _Interleaved(Driver):

@@ -44,7 +44,7 @@ lines = st.one_of(
 
 
 def outcome(text: str) -> Line | Site | ConfigError:
-    started = time.monotonic()
+    started = time.process_time()
     try:
         found = load_line_text(text, file="line.toml")
         line_digest(found)
@@ -52,7 +52,7 @@ def outcome(text: str) -> Line | Site | ConfigError:
     except ConfigError as error:
         return error
     finally:
-        assert time.monotonic() - started < 10, "a bomb: the bound is a second on an idle machine"
+        assert time.process_time() - started < 10, "a bomb: the bound is a second of processor"
     return found
 
 
