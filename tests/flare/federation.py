@@ -206,7 +206,7 @@ class Federation:
         if self.processes["coordinator"].poll() not in (None, 0):
             raise AssertionError((self.folder / "coordinator/log").read_text()[-4000:])
 
-    def approve_when_pending(self, *names, seconds=60.0):
+    def approve_when_pending(self, *names, seconds=300.0):
         """What an administrator does with `gangline federate approve`."""
         deadline = time.monotonic() + seconds
         left = set(names)

@@ -43,6 +43,7 @@ def commit_board() -> dashboard.Dashboard:
             ("Speed", _speed()),
             ("Ranks", _ranks()),
             ("Where the time went", _time()),
+            ("Members, where the run is a federation", _members()),
             ("GPUs and hosts, where their exporters are scraped", _devices()),
         ),
         span="1h",
@@ -242,6 +243,26 @@ def _state_of(stage: str) -> str:
         for at, state in enumerate(STAGE_STATES)
     )
     return f"max by (run) ({ranked})"
+
+
+def _members() -> list[object]:
+    return [
+        p.curves(
+            "Members of the federation", "Fewer have accepted than the quorum: `gangline federate members` says why;"
+            " fewer answer than have accepted: the log of that member does.",
+            Ask(now("federated_members", RUN, by="state"), "{{state}}"), least=0, width=8,
+        ),
+        p.curves(
+            "Time of a round", "Lost attempts included; near federated.round_seconds a member is too slow or silent.",
+            Ask(now("federated_round_seconds", RUN), "round"), unit="s", least=0, width=8,
+        ),
+        p.bars(
+            "Answers refused, rounds lost", "By reason. budget and code are a member's own word; not_finite and shape"
+            " are changes that would have spoiled the model.",
+            Ask(f"sort_desc({last('federated_refused_total', RUN, by='reason')} > 0)", "{{reason}}"),
+            Ask(f"{last('federated_lost_rounds_total', RUN)} > 0", "lost rounds"),
+        ),
+    ]  # fmt: skip
 
 
 def _devices() -> list[object]:

@@ -85,7 +85,7 @@ CATALOGUE: dict[str, Series] = {
             ("federated_round_seconds", "g", "Time of that round, lost attempts included."),
             ("federated_lost_rounds_total", "c", "Attempts of rounds that merged nothing.")),
         *_series("rank 0", "run state", (
-            "federated_members", "g", "Members on the roster, and those that answered in the last round.")),
+            "federated_members", "g", "Members on the roster, those that accepted, and those of the last round.")),
         *_series("rank 0", "run reason", (
             "federated_refused_total", "c", "Answers of members that did not count.")),
         *_series("rank 0", "run direction", (

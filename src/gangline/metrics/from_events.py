@@ -64,6 +64,9 @@ class RankSeries:
             self.book.set("train_stragglers", len(self._slow), run=self.run)
         elif kind in ("round", "round_lost"):
             self._round(kind, event)
+        elif kind == "members":
+            for state, key in (("roster", "members"), ("accepted", "accepted")):
+                self.book.set("federated_members", _number(event.get(key)), state=state, run=self.run)
         elif kind == "merged":
             self._merged(event)
         elif kind == "push_refused":

@@ -30,7 +30,7 @@ STORE_OUTCOMES = ("ok", "conflict", "failed")
 STORE_OPERATIONS = ("get", "head", "put", "put_if_absent", "compare_and_set", "list", "delete", "upload")
 ORDER_STATES = ("queued", "driving", "parked", "done", "dropped", "quarantined")
 REFUSED_REASONS = get_args(RefusedReason)
-MEMBER_STATES = ("roster", "answered")
+MEMBER_STATES = ("roster", "accepted", "answered")
 BLOCK_OUTCOMES = ("merged", "dropped", "refused")
 DIRECTIONS = ("up", "down")
 """Directions of bytes, seen from a member or a worker."""

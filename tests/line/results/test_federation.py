@@ -180,12 +180,14 @@ def test_build_logs_print_each_change_of_members_at_once():
 def test_series_count_rounds_answers_refusals_and_bytes():
     book = SeriesStore()
     series = RankSeries("r", 0, book)
+    series.observe(members(5, LEIPZIG).data)
     for each in (event("round_lost", 1, 3, budget=2, made_up=5), event("round", 1, 6)):
         series.observe(json.loads(each))
     values = {(each.name, *key): value for each, rows in book.values() for key, value in rows.items()}
     assert values["gangline_federated_round", "r"] == 1
     assert values["gangline_federated_lost_rounds_total", "r"] == 1
     assert values["gangline_federated_members", "r", "answered"] == 6
+    assert values["gangline_federated_members", "r", "accepted"] == 5
     assert values["gangline_federated_refused_total", "r", "budget"] == 2
     assert values["gangline_federated_wire_bytes_total", "r", "up"] == 200
     assert values["gangline_train_step", "r"] == 5

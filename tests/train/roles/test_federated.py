@@ -214,6 +214,15 @@ def test_rates_follow_the_schedule_over_the_local_steps_of_the_whole_run(make_ga
     assert second["gradient_norm"] == 0.0  # the rate of the last local step of the run is zero
 
 
+def test_merged_weights_that_are_not_finite_are_exit_31_and_are_not_saved(make_gang):
+    gang = make_gang()
+    wild = {"elementwise": {"rule": "sgd", "lr": 1e6}}
+    plan = replace(federated_plan(local_steps=1, server_lr=3e38), optimizer=wild)
+    assert gang.run(plan) == [31], gang.log()
+    assert "the merged weights are not finite" in gang.log()
+    assert gang.events(event="round") == gang.events(event="saved") == []
+
+
 needs_opacus = pytest.mark.skipif(not HAS_OPACUS, reason="opacus is not here: pip install 'gangline[federated]'")
 PRIVATE = {"members": 3, "epsilon": 6.0, "delta": 1e-3, "clip_grad": 1.0, "spare_rounds": 1}
 
