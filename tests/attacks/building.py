@@ -32,7 +32,7 @@ class Building:
     def client(self):
         return httpx.Client(
             base_url=f"http://127.0.0.1:{self.port}", headers={"Authorization": f"Bearer {self.token}"}, timeout=60,
-            trust_env=False,
+            trust_env=False, verify=False,
         )  # fmt: skip
 
     def order(self, branch):

@@ -35,7 +35,7 @@ class Served:
     def client(self, who="", *, address="127.0.0.1", **headers):
         """Requests of one address of this machine; `who` is `project role`."""
         shown = {"Authorization": f"Bearer {self.tokens[who]}"} if who else {}
-        transport = httpx.HTTPTransport(local_address=address)
+        transport = httpx.HTTPTransport(local_address=address, verify=False)  # plain HTTP
         return httpx.Client(base_url=self.url, headers=shown | headers, transport=transport, timeout=30)
 
     def connect(self, address="127.0.0.1"):

@@ -210,7 +210,7 @@ def test_session_survives_a_restart_of_the_service(still):
         log_in(still, browser)
         kept = dict(browser.cookies)
     with still.serving(limits=PLENTY):
-        answer = httpx.get(f"{still.url}/runs", cookies=kept, trust_env=False)
+        answer = httpx.get(f"{still.url}/runs", cookies=kept, trust_env=False, verify=False)
         assert answer.status_code == 200
 
 

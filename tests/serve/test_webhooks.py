@@ -195,7 +195,7 @@ def test_a_chunked_body_is_cut_at_the_cap(context, monkeypatch):
             yield b"x" * 65_536
 
     with served(hooks_app(context)) as url:
-        answer = httpx.post(f"{url}/hooks/hub", content=endless(), headers=headers, trust_env=False)
+        answer = httpx.post(f"{url}/hooks/hub", content=endless(), headers=headers, trust_env=False, verify=False)
     assert answer.status_code == 413
 
 
@@ -215,7 +215,10 @@ def test_a_sender_that_goes_away_leaves_nothing(context):
             half.sendall(b"POST /hooks/hub HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
             half.sendall(b"Content-Length: 1000\r\n\r\n{")
         headers, body = signed(push())
-        assert httpx.post(f"{url}/hooks/hub", content=body, headers=headers, trust_env=False).status_code == 202
+        assert (
+            httpx.post(f"{url}/hooks/hub", content=body, headers=headers, trust_env=False, verify=False).status_code
+            == 202
+        )
     assert len(orders(context)) == 1
 
 
