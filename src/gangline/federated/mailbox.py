@@ -148,13 +148,9 @@ class MailboxMembers:
             for part, change in zip(found.parts, changes, strict=True)
         )  # fmt: skip
         return RoundAnswers(
-            contributions=parts,
-            refused=found.refused,
-            bytes_up=found.bytes_up,
-            bytes_down=found.bytes_down,
-            engine=found.engine,
-            spent=found.spent,
-        )
+            contributions=parts, refused=found.refused, bytes_up=found.bytes_up, bytes_down=found.bytes_down,
+            engine=found.engine, spent=found.spent,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Tell the process that answers that no call follows."""
@@ -212,13 +208,9 @@ class Mailbox:
             for each in answers.contributions
         )  # fmt: skip
         found = AnswerFile(
-            parts=parts,
-            refused=answers.refused,
-            bytes_up=answers.bytes_up,
-            bytes_down=answers.bytes_down,
-            engine=answers.engine,
-            spent=answers.spent,
-        )
+            parts=parts, refused=answers.refused, bytes_up=answers.bytes_up, bytes_down=answers.bytes_down,
+            engine=answers.engine, spent=answers.spent,
+        )  # fmt: skip
         self._write(call, found, [each.change for each in answers.contributions])
 
     def tell(self, found: Acceptance) -> None:

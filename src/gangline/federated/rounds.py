@@ -68,15 +68,11 @@ class Rounds:
             if not result.is_lost:
                 return result
             self._require_quorum(result)
-        table, reasons = (
-            self._plan.table,
-            ", ".join(f"{name} {count}" for name, count in sorted(result.refused.items())),
-        )
+        reasons = ", ".join(f"{name} {count}" for name, count in sorted(result.refused.items()))
         raise CapacityError(
-            f"round {number}: wanted answers of {table.quorum} members, {MOST_LOST} times in a row fewer came, at last "
-            f"{len(result.answered)} of {len(self._plan.roster)}"
-            + (f" ({reasons} refused)" if reasons else "")
-            + "; ask the members that are missing, or lower federated.quorum"
+            f"round {number}: wanted answers of {self._plan.table.quorum} members, {MOST_LOST} times in a row fewer "
+            f"came, at last {len(result.answered)} of {len(self._plan.roster)}"
+            f"{f' ({reasons} refused)' if reasons else ''}; ask the members that are missing, or lower federated.quorum"
         )
 
     def _require_quorum(self, result: RoundResult) -> None:

@@ -55,13 +55,9 @@ def read_call(payload: Mapping[str, Any]) -> RoundCall:
 def answer_payload(call: RoundCall, answer: Contribution, *, spent: Spent | None) -> dict[str, bytes]:
     """A member's answer as it is sent, with what its trainings have spent so far."""
     head = _AnswerHead(
-        number=call.number,
-        attempt=call.attempt,
-        weight=answer.weight,
-        loss=answer.loss,
-        metrics=dict(answer.metrics),
-        spent=spent,
-    )
+        number=call.number, attempt=call.attempt, weight=answer.weight, loss=answer.loss,
+        metrics=dict(answer.metrics), spent=spent,
+    )  # fmt: skip
     change = b"" if answer.change is None else pack_tensors(answer.change)
     return {"answer": canonical(head), "change": change}
 

@@ -91,13 +91,8 @@ class PrivateSteps:
     def __init__(
         self, trainer: Trainer, model: nn.Module, optimizer: torch.optim.Optimizer, data: Any, privacy: RecordPrivacy
     ) -> None:
-        self._trainer, self._model, self._optimizer, self._data, self._privacy = (
-            trainer,
-            model,
-            optimizer,
-            data,
-            privacy,
-        )
+        self._trainer, self._model, self._optimizer = trainer, model, optimizer
+        self._data, self._privacy = data, privacy
         self._device = trainer.context.device
         self._records = torch.Generator().manual_seed(secrets.randbits(63))
         self._noise = torch.Generator(self._device).manual_seed(secrets.randbits(63))
