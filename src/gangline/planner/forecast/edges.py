@@ -6,7 +6,7 @@ from gangline.fabric.mapping import EdgeBytes
 from gangline.fabric.order_paths import RingTraffic
 from gangline.planner.forecast.exchange import Collective
 from gangline.planner.forecast.traffic import PassLoad, data_messages, unknown_compression
-from gangline.planner.forecast.widths import pass_bytes
+from gangline.planner.forecast.widths import PASS_BYTES
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Precision
@@ -66,7 +66,7 @@ def _expert_bytes(profile: ModelProfile, mesh: Mesh, load: PassLoad, ranks_per_s
     else:
         entries = model.layers * model.active_experts * model.sequence * model.width / mesh.tp if model else 0.0
     passes = 6 if load.checkpointing == "full" else 4
-    samples, width = load.micro_batch * load.micro_batches, pass_bytes(load.precision)
+    samples, width = load.micro_batch * load.micro_batches, PASS_BYTES[load.precision]
     sent = passes * samples * entries * width / (mesh.pp * mesh.cp)
     return sent / mesh.ep * (ranks_per_server // mesh.tp)
 
@@ -76,4 +76,4 @@ def _handed_bytes(profile: ModelProfile, precision: Precision) -> float | None:
     trace, model = profile.trace(precision), profile.transformer
     if trace is not None:
         return next((unit.boundary_bytes for unit in reversed(trace.units) if unit.name), None)
-    return None if model is None else model.sequence * model.width * pass_bytes(precision)
+    return None if model is None else model.sequence * model.width * PASS_BYTES[precision]

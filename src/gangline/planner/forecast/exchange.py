@@ -18,6 +18,9 @@ from gangline.planner.shapes.world_size import num_nodes, ranks_per_node
 from gangline.spec.devices import Exchange
 from gangline.spec.plan import Device
 
+num_steps = ring_steps
+"""Messages of a ring that follow each other, each of which waits one latency, for modules that know no collectives."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Collective:
@@ -54,11 +57,6 @@ class Collective:
 def sent_bytes(kind: Exchange, ranks: int, size_bytes: float) -> float:
     """Bytes that one rank sends in a ring for a tensor of `size_bytes`; 0 for a rank alone."""
     return bus_factor(kind, ranks) * size_bytes
-
-
-def num_steps(kind: Exchange, ranks: int) -> int:
-    """Messages of a ring that follow each other, each of which waits one latency."""
-    return ring_steps(kind, ranks)
 
 
 def wire_bytes(messages: Sequence[Collective], *, device: Device) -> float:

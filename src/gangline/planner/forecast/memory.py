@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gangline.planner.forecast.optimizer_model import OptimizerModel
-from gangline.planner.forecast.widths import GRADIENT_BYTES, WEIGHT_BYTES, pass_bytes
+from gangline.planner.forecast.widths import GRADIENT_BYTES, PASS_BYTES, WEIGHT_BYTES
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.forecast import MemoryCause
@@ -208,7 +208,7 @@ def _gathered(profile: ModelProfile, shape: Shape, precision: Precision) -> tupl
     fsdp keeps what lies outside the blocks, zero2 and what is cut into stages keep all. A block that goes back has
     gradients and sends them in float32; under fsdp it is whole for that, and so is the next one.
     """
-    wrapping, width = shape.wrapping, pass_bytes(precision)
+    wrapping, width = shape.wrapping, PASS_BYTES[precision]
     block = (profile.largest_block_parameters or 0) / shape.mesh.tp
     if wrapping.reshards:
         return width * profile.outside_parameters / shape.mesh.tp, (3 * width + GRADIENT_BYTES) * block

@@ -13,7 +13,7 @@ from gangline.planner.forecast.compression_cost import messages, needs_shapes, s
 from gangline.planner.forecast.exchange import Collective
 from gangline.planner.forecast.memory import num_owners
 from gangline.planner.forecast.optimizer_model import update_buckets
-from gangline.planner.forecast.widths import GRADIENT_BYTES, pass_bytes
+from gangline.planner.forecast.widths import GRADIENT_BYTES, PASS_BYTES
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.compression import Compression
 from gangline.spec.mesh import Mesh
@@ -81,7 +81,7 @@ def _shard_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iter
     ranks = mesh.dp_shard * mesh.cp
     if ranks == 1:
         return
-    width = pass_bytes(load.precision)
+    width = PASS_BYTES[load.precision]
     passes = 1 if mesh.pp > 1 else load.micro_batches
     reductions = _reductions(shape, load)
     reduced = shard_bytes(load.compression, averages_rarely=shape.traits.averages_rarely)
@@ -194,7 +194,7 @@ def _experts(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Co
     mesh = shape.mesh
     if mesh.ep == 1:
         return
-    width = pass_bytes(load.precision)
+    width = PASS_BYTES[load.precision]
     forwards = 2 if load.checkpointing == "full" else 1
     for unit, count in _units(profile, shape, load):
         if unit.expert_entries:

@@ -7,7 +7,7 @@ from math import inf
 from operator import add
 
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
-from gangline.planner.forecast.widths import pass_bytes
+from gangline.planner.forecast.widths import PASS_BYTES
 from gangline.planner.transformer.exchange import WHOLE, GradientAveraging, exchange_seconds, squeeze_seconds
 from gangline.planner.transformer.layout import Divisions, ModelLayout, SearchSpace, Sync, layouts, schedules_of
 from gangline.planner.transformer.layout_plan import LayoutPlan, Setting
@@ -268,7 +268,7 @@ class LayoutCandidates:
         return sum(
             state_memory(
                 self.layout, load.parameters / self.layout.mesh.tp, sync=sync,
-                width_bytes=pass_bytes(question.precision), optimizer=question.optimizer,
+                width_bytes=PASS_BYTES[question.precision], optimizer=question.optimizer,
                 on_host=question.space.on_host,
             )
         )  # fmt: skip

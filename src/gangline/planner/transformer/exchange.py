@@ -8,7 +8,7 @@ from gangline.planner.forecast.compression_cost import compression_work, message
 from gangline.planner.forecast.exchange import num_steps, sent_bytes
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.forecast.traffic import PassLoad, bucket_count
-from gangline.planner.forecast.widths import GRADIENT_BYTES, pass_bytes
+from gangline.planner.forecast.widths import GRADIENT_BYTES, PASS_BYTES
 from gangline.planner.transformer.layout import ModelLayout, Sync
 from gangline.planner.transformer.step_time import Hardware, Stages
 from gangline.spec.compression import Compression
@@ -41,7 +41,7 @@ def exchange_seconds(
         optimizer=optimizer, averaging=averaging,
     )  # fmt: skip
     for wire_bytes, ranks, stride, steps in found:
-        seconds += hardware.seconds(wire_bytes, ranks, steps=steps, stride=stride)
+        seconds += hardware.links.ring_seconds(wire_bytes, ranks, steps=steps, rank_stride=stride)
     return seconds
 
 
@@ -56,7 +56,7 @@ def exchanges(
     matrices, whose owners do; shards of a block, and of what is around them, are gathered once, or twice a
     micro-batch; replicas of shards then average their part.
     """
-    width = pass_bytes(precision)
+    width = PASS_BYTES[precision]
     mesh, shards, replicas = layout.mesh, layout.shards, layout.replicas
     sent, steps = _averaged(layout, parameters / shards, averaging)
     if not layout.wrapping.shards:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
-from gangline.planner.forecast.widths import GRADIENT_BYTES, WEIGHT_BYTES, pass_bytes
+from gangline.planner.forecast.widths import GRADIENT_BYTES, PASS_BYTES, WEIGHT_BYTES
 from gangline.planner.transformer.costs import LOGIT_BYTES, token_costs
 from gangline.planner.transformer.layout import ModelLayout, SearchSpace, Sync
 from gangline.spec.plan import Precision
@@ -114,7 +114,7 @@ def activation_memory(
     precision: Precision,
 ) -> tuple[float, float]:  # fmt: skip
     """Activations and buffers of a rank."""
-    width = pass_bytes(precision)
+    width = PASS_BYTES[precision]
     mesh, costs = layout.mesh, token_costs(model)
     tokens = micro_batch * model.sequence / mesh.cp / mesh.tp
     kept = costs.kept(recompute) * (width / 2) * load.live * load.blocks * tokens
@@ -129,7 +129,7 @@ def rank_memory(
     loss_chunks: int, precision: Precision = "bf16", optimizer: OptimizerModel = ADAMW, on_host: bool = False,
 ) -> RankMemory:  # fmt: skip
     """All of one rank, by cause."""
-    width = pass_bytes(precision)
+    width = PASS_BYTES[precision]
     weights, gradients, kept = state_memory(
         layout, load.parameters / layout.mesh.tp, sync=sync, width_bytes=width, optimizer=optimizer,
         on_host=on_host,

@@ -14,7 +14,7 @@ from gangline.planner.forecast.host_link import HostRates, transfer_seconds
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.forecast.traffic import matrix_updates, published_updates
 from gangline.planner.forecast.update_traffic import first_forward, may_hide, update_traffic, what_hides
-from gangline.planner.forecast.widths import pass_bytes
+from gangline.planner.forecast.widths import PASS_BYTES
 from gangline.planner.transformer.costs import recomputed_share, stage_blocks, stage_parameters, token_costs
 from gangline.planner.transformer.layout import ModelLayout, SearchSpace, Sync, stages_a_rank
 from gangline.planner.transformer.memory import StageLoad
@@ -33,10 +33,6 @@ class Hardware:
     overlap: float = 0.0
     """Share of computing that hides the exchanges of data-parallel ranks."""
     host: HostRates = HostRates()
-
-    def seconds(self, size_bytes: float, ranks: int, *, steps: float, stride: int = 1, peers: int = 0) -> float:
-        """Seconds of a ring, as `LinkRates.ring_seconds` says."""
-        return self.links.ring_seconds(size_bytes, ranks, steps=steps, rank_stride=stride, peers=peers)
 
     @property
     def without_latency(self) -> "Hardware":
@@ -150,7 +146,7 @@ def passes(
     micro_batches: int, recompute: str, precision: Precision = "bf16",
 ) -> StepParts:  # fmt: skip
     """Forward and backward of all micro-batches, without what data-parallel ranks exchange and the update."""
-    width = pass_bytes(precision)
+    width = PASS_BYTES[precision]
     mesh, costs = layout.mesh, token_costs(model)
     again = 3 + recomputed_share(recompute)
     tokens = micro_batch * model.sequence / mesh.cp
@@ -162,7 +158,9 @@ def passes(
         _expert_seconds(model, layout, hardware, tokens=tokens, width=width, again=again),
     ]
     handed = 2 * width * tokens * model.width / mesh.tp if mesh.pp > 1 else 0.0
-    handed_seconds = hardware.seconds(handed, 2, steps=2, stride=mesh.world_size // mesh.pp, peers=mesh.pp)
+    handed_seconds = hardware.links.ring_seconds(
+        handed, 2, steps=2, rank_stride=mesh.world_size // mesh.pp, peers=mesh.pp
+    )
     sends = handed_seconds * stages_a_rank(stages.schedule)
     each, head = sum(blocks), 3 * costs.head_flops * work
     slow = max(
@@ -198,7 +196,7 @@ def _tensor_seconds(
     """Two all-reduces forward and two backward in a block, two more where it is computed again."""
     peers = layout.mesh.tp
     times, size = 2 * (again - 1), sent_bytes("all_reduce", peers, width * tokens * model.width)
-    return times * hardware.seconds(size, peers, steps=num_steps("all_reduce", peers))
+    return times * hardware.links.ring_seconds(size, peers, steps=num_steps("all_reduce", peers))
 
 
 def _context_seconds(
@@ -208,7 +206,9 @@ def _context_seconds(
     mesh = layout.mesh
     sends = 3 * (mesh.cp - 1)
     size = sends * 2 * width * model.key_width * tokens / mesh.tp
-    seconds = hardware.seconds(size, 2 if mesh.cp > 1 else 1, steps=sends, stride=mesh.tp, peers=mesh.cp)
+    seconds = hardware.links.ring_seconds(
+        size, 2 if mesh.cp > 1 else 1, steps=sends, rank_stride=mesh.tp, peers=mesh.cp
+    )
     return max(0.0, seconds - hidden)
 
 
@@ -220,7 +220,7 @@ def _expert_seconds(
     mesh, times = layout.mesh, 2 * (again - 1)
     size = sent_bytes("all_to_all", mesh.ep, model.active_experts * tokens * model.width * width / mesh.tp)
     steps = (times + again - 2) * num_steps("all_to_all", mesh.ep)
-    return hardware.seconds(times * size, mesh.ep, steps=steps, stride=mesh.tp)
+    return hardware.links.ring_seconds(times * size, mesh.ep, steps=steps, rank_stride=mesh.tp)
 
 
 def update_seconds(
@@ -240,7 +240,7 @@ def _matrix_seconds(layout: ModelLayout, hardware: Hardware, optimizer: Optimize
     if optimizer.matrix_work is None:
         return 0.0
     return sum(
-        hardware.seconds(each.wire_bytes, each.ranks, steps=each.steps, stride=each.rank_stride)
+        hardware.links.ring_seconds(each.wire_bytes, each.ranks, steps=each.steps, rank_stride=each.rank_stride)
         for each in matrix_updates(optimizer.matrix_work, layout.mesh, owners=optimizer.owners(layout.mesh))
     )
 
@@ -258,8 +258,8 @@ def late_updates(
     forward = first * blocks / (blocks + costs.head_flops) if may_hide(work, layout.wrapping, "cuda") else 0.0
     return update_traffic(
         published_updates(work, layout.mesh, owners=optimizer.owners(layout.mesh)), work,
-        lambda each: hardware.seconds(
-            each.wire_bytes / each.count, each.ranks, steps=each.steps / each.count, stride=each.rank_stride
+        lambda each: hardware.links.ring_seconds(
+            each.wire_bytes / each.count, each.ranks, steps=each.steps / each.count, rank_stride=each.rank_stride
         ),
         forward_seconds=forward,
         hides=what_hides(forward, computed=compute, exchanged=exchange, overlap=hardware.overlap),
