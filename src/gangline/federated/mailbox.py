@@ -41,7 +41,7 @@ class CallHead:
 
     @staticmethod
     def of(call: RoundCall) -> "CallHead":
-        """That of `call`."""
+        """Head of a call."""
         return CallHead(number=call.number, attempt=call.attempt, trains=call.trains, seconds=call.seconds)
 
     def call(self, weights: bytes) -> RoundCall:

@@ -32,7 +32,7 @@ from model import Tiny
 
 class Paced(Tiny):
     def loss(self, outputs, batch):
-        own = os.environ["GANGLINE_GANG"].endswith(("-t101", "-t201"))
+        own = os.environ.get("GANGLINE_GANG", "").endswith(("-t101", "-t201"))
         time.sleep(5.0 if own else 0.2)
         return super().loss(outputs, batch)
 """
@@ -147,7 +147,8 @@ def test_worker_of_another_checkout_trains_blocks_of_the_run_and_ends_with_it(ch
         code, log = checkouts.other.call("logs", record.run.id, "--worker", str(JOINED))
         assert (code, "r00│" in log) == (0, True)
         code, log = checkouts.own.call("logs", record.run.id, "--worker", str(JOINED))
-        assert (code, f"worker {JOINED} joined from" in log) == (2, True)
+        in_store = code == 0 and "r00│" in log  # its gang has ended
+        assert in_store or (code, f"worker {JOINED} joined from" in log) == (2, True), log
         assert end_of(driver, joined) == [0]
     blocks = blocks_by_worker(checkouts.record)
     assert (sorted(blocks), sum(blocks.values())) == ([1, 2, JOINED], BLOCKS)
