@@ -329,6 +329,11 @@ def carried(asked: argparse.Namespace) -> dict:
     return row
 
 
+PROCESSES = ("runner_process", "worker_process", "server_train", "client_train", "federated_member",
+             "gangline.flare.coordinator", "warm_parent")  # fmt: skip
+"""Words of commands: jobs at the server and at clients, the two themselves, model code, the gang's side."""
+
+
 class ProcessorSeconds:
     """Processor seconds of all processes below this one, seen five times a second until the block ends.
 
@@ -336,7 +341,7 @@ class ProcessorSeconds:
     """
 
     def __enter__(self) -> "ProcessorSeconds":
-        self._seen: dict[tuple[int, str], int] = {}
+        self._seen: dict[tuple[int, str, str], int] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -345,7 +350,14 @@ class ProcessorSeconds:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        self.total = sum(self._seen.values()) / os.sysconf("SC_CLK_TCK")
+        second = os.sysconf("SC_CLK_TCK")
+        self.total = sum(self._seen.values()) / second
+        kinds = sorted({kind for _, _, kind in self._seen})
+        self.by_kind = {kind: round(sum(self._ticks(kind)) / second, 1) for kind in kinds}
+        self.processes = {kind: len(self._ticks(kind)) for kind in kinds}
+
+    def _ticks(self, kind: str) -> list[int]:
+        return [ticks for (_, _, each), ticks in self._seen.items() if each == kind]
 
     def _watch(self) -> None:
         from gangline import procfs
@@ -355,7 +367,9 @@ class ProcessorSeconds:
                 with suppress(OSError, IndexError):
                     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                     if pid != os.getpid():
-                        self._seen[pid, fields[19]] = int(fields[11]) + int(fields[12])
+                        words = " ".join(procfs.command(pid))
+                        kind = next((each for each in PROCESSES if each in words), "other")
+                        self._seen[pid, fields[19], kind] = int(fields[11]) + int(fields[12])
 
 
 def carried_once(kind: str, rounds: int, steps: int, batch: int) -> int:
@@ -380,7 +394,8 @@ def carried_once(kind: str, rounds: int, steps: int, batch: int) -> int:
                     found = gang_run(federation, rounds, steps, batch, secure=kind == "secure")
         finally:
             federation.close()
-    print(json.dumps(found | {"cpu_seconds": round(spent.total, 2)}))
+    counted = {"cpu_seconds": round(spent.total, 2), "cpu_by": spent.by_kind, "processes": spent.processes}
+    print(json.dumps(found | counted))
     return 0
 
 
