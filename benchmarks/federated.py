@@ -341,7 +341,8 @@ class ProcessorSeconds:
     """
 
     def __enter__(self) -> "ProcessorSeconds":
-        self._seen: dict[tuple[int, str, str], int] = {}
+        self._ticks: dict[tuple[int, str], int] = {}
+        self._kinds: dict[tuple[int, str], str] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -351,13 +352,11 @@ class ProcessorSeconds:
         self._ended.set()
         self._thread.join()
         second = os.sysconf("SC_CLK_TCK")
-        self.total = sum(self._seen.values()) / second
-        kinds = sorted({kind for _, _, kind in self._seen})
-        self.by_kind = {kind: round(sum(self._ticks(kind)) / second, 1) for kind in kinds}
-        self.processes = {kind: len(self._ticks(kind)) for kind in kinds}
-
-    def _ticks(self, kind: str) -> list[int]:
-        return [ticks for (_, _, each), ticks in self._seen.items() if each == kind]
+        self.total = sum(self._ticks.values()) / second
+        self.by_kind: dict[str, float] = {}
+        for process, ticks in self._ticks.items():
+            kind = self._kinds.get(process, "other")
+            self.by_kind[kind] = round(self.by_kind.get(kind, 0.0) + ticks / second, 1)
 
     def _watch(self) -> None:
         from gangline import procfs
@@ -367,9 +366,10 @@ class ProcessorSeconds:
                 with suppress(OSError, IndexError):
                     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                     if pid != os.getpid():
-                        words = " ".join(procfs.command(pid))
-                        kind = next((each for each in PROCESSES if each in words), "other")
-                        self._seen[pid, fields[19], kind] = int(fields[11]) + int(fields[12])
+                        self._ticks[pid, fields[19]] = int(fields[11]) + int(fields[12])
+                        if words := " ".join(procfs.command(pid)):  # a dead process has none
+                            kinds = (each for each in PROCESSES if each in words)
+                            self._kinds[pid, fields[19]] = next(kinds, "other")
 
 
 def carried_once(kind: str, rounds: int, steps: int, batch: int) -> int:
@@ -394,8 +394,7 @@ def carried_once(kind: str, rounds: int, steps: int, batch: int) -> int:
                     found = gang_run(federation, rounds, steps, batch, secure=kind == "secure")
         finally:
             federation.close()
-    counted = {"cpu_seconds": round(spent.total, 2), "cpu_by": spent.by_kind, "processes": spent.processes}
-    print(json.dumps(found | counted))
+    print(json.dumps(found | {"cpu_seconds": round(spent.total, 2), "cpu_by": spent.by_kind}))
     return 0
 
 
