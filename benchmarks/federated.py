@@ -329,6 +329,11 @@ def carried(asked: argparse.Namespace) -> dict:
     return row
 
 
+PROCESSES = ("runner_process", "worker_process", "server_train", "client_train", "federated_member",
+             "gangline.flare.coordinator", "warm_parent")  # fmt: skip
+"""Words of commands: jobs at the server and at clients, the two themselves, model code, the gang's side."""
+
+
 class ProcessorSeconds:
     """Processor seconds of all processes below this one, seen five times a second until the block ends.
 
@@ -336,7 +341,8 @@ class ProcessorSeconds:
     """
 
     def __enter__(self) -> "ProcessorSeconds":
-        self._seen: dict[tuple[int, str], int] = {}
+        self._ticks: dict[tuple[int, str], int] = {}
+        self._kinds: dict[tuple[int, str], str] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -345,7 +351,12 @@ class ProcessorSeconds:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        self.total = sum(self._seen.values()) / os.sysconf("SC_CLK_TCK")
+        second = os.sysconf("SC_CLK_TCK")
+        self.total = sum(self._ticks.values()) / second
+        self.by_kind: dict[str, float] = {}
+        for process, ticks in self._ticks.items():
+            kind = self._kinds.get(process, "other")
+            self.by_kind[kind] = round(self.by_kind.get(kind, 0.0) + ticks / second, 1)
 
     def _watch(self) -> None:
         from gangline import procfs
@@ -355,7 +366,10 @@ class ProcessorSeconds:
                 with suppress(OSError, IndexError):
                     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                     if pid != os.getpid():
-                        self._seen[pid, fields[19]] = int(fields[11]) + int(fields[12])
+                        self._ticks[pid, fields[19]] = int(fields[11]) + int(fields[12])
+                        if words := " ".join(procfs.command(pid)):  # a dead process has none
+                            kinds = (each for each in PROCESSES if each in words)
+                            self._kinds[pid, fields[19]] = next(kinds, "other")
 
 
 def carried_once(kind: str, rounds: int, steps: int, batch: int) -> int:
@@ -380,7 +394,7 @@ def carried_once(kind: str, rounds: int, steps: int, batch: int) -> int:
                     found = gang_run(federation, rounds, steps, batch, secure=kind == "secure")
         finally:
             federation.close()
-    print(json.dumps(found | {"cpu_seconds": round(spent.total, 2)}))
+    print(json.dumps(found | {"cpu_seconds": round(spent.total, 2), "cpu_by": spent.by_kind}))
     return 0
 
 

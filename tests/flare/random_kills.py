@@ -65,6 +65,8 @@ class Campaign:
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder = folder
+        self.warm = start_warm(folder / "warm")
+        stack.callback(self.warm.close)
         ports = {name: free_port() for name in ROSTER}
         self.federation = Federation(folder, ports=ports)
         stack.callback(self.federation.close)
@@ -77,8 +79,6 @@ class Campaign:
         for name in ROSTER:
             self.federation.join(name, signer=self.key)
             self.federation.start(name)
-        self.warm = start_warm(folder / "warm")
-        stack.callback(self.warm.close)
 
     def run(self, plan: Plan, dice: random.Random | None) -> "Ended":
         """One run; without `dice` nothing strikes."""
