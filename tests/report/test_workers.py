@@ -25,6 +25,12 @@ FOUND = WorkersSummary(
 )  # fmt: skip
 
 
+def trained_by(workers):
+    """A record of a run with these workers."""
+    record = passed()
+    return replace(record, training=replace(record.training, workers=workers))
+
+
 def test_line_has_blocks_by_worker_ages_bytes_and_what_was_discarded():
     assert workers_words(FOUND) == (
         "blocks by worker 1: 60, 2: 20 \u00b7 41 merges, age of pushes 0.6 on average"
@@ -36,11 +42,11 @@ def test_workers_whose_pushes_were_not_read_are_not_known():
     unread = replace(FOUND, workers=())
     assert "blocks by worker not known" in workers_words(unread)
     assert worker_rows(unread) == []
-    assert "Blocks by worker are not known" in render_html(replace(passed(), workers=unread))
+    assert "Blocks by worker are not known" in render_html(trained_by(unread))
 
 
 def test_every_surface_names_the_workers():
-    record = replace(passed(), workers=FOUND)
+    record = trained_by(FOUND)
     html = render_html(record)
     assert '<th scope="row">2</th><td class="num">20</td>' in html
     assert "worker 1: 60 blocks" in html

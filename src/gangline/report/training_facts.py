@@ -32,7 +32,7 @@ def training_rows(record: Record) -> list[tuple[str, str]]:
         ("samples", _samples(training)),
         ("optimizer", _optimizer(record, training)),
         ("federation", federation_words(record.federated)),
-        ("workers", workers_words(record.workers)),
+        ("workers", workers_words(training.workers)),
     ]
     return [(name, said) for name, said in rows if said]
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from gangline.spec.parameter_server import WorkersSummary
+
 LEDGER_CAUSES = (
     "gather", "image", "start", "rendezvous", "build", "resume", "compute", "data", "wait", "exchange", "bubble",
     "checkpoint", "evaluate", "redone", "stalled", "restart", "profile", "drill", "stop", "idle", "other",
@@ -209,6 +211,8 @@ class Training:
     """None: step 0."""
     matrix_updates: MatrixUpdates | None = None
     """None: its optimizer has no matrix rule, or its last gang did not end by itself."""
+    workers: WorkersSummary | None = None
+    """What the workers of a parameter server did; None: the run has none, or its objects are damaged."""
 
 
 DiagnosisKind = Literal[

@@ -15,7 +15,6 @@ from gangline.spec.gang.rank_order import RankOrder
 from gangline.spec.launchers import LAUNCHERS, LauncherTraits, RanksAt
 from gangline.spec.measurements import Answer, Curve, Diagnosis, Drill, Ledger, Metric, Proof, RankRow, Training
 from gangline.spec.mesh import Mesh
-from gangline.spec.parameter_server import WorkersSummary
 from gangline.spec.plan import Candidate
 from gangline.spec.program_files import OmittedFile, OutputFile, RuntimeReport
 
@@ -316,8 +315,6 @@ class Record(Document):
     """What was found slow in the gang that trained, at its end."""
     training: Training | None = None
     federated: FederationResult | None = None
-    workers: WorkersSummary | None = None
-    """What the workers of a parameter server did; None: the run has none, or its objects are damaged."""
     ran: RuntimeReport | None = None
     """What the training's ranks reported of themselves; None: they reported nothing."""
     processes: ProcessReport | None = None

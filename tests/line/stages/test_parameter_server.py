@@ -64,8 +64,8 @@ def test_two_workers_and_a_server_end_in_an_ordinary_checkpoint(workspace, monke
     assert record.proof.same_loss == "unknown"
     assert record.curve.points[-1].step == 16
     assert record.ledger.seconds["exchange"] > 0
-    assert sum(each.blocks for each in record.workers.workers) == 8
-    assert (record.workers.dropped, record.workers.refused) == (0, 0)
+    assert sum(each.blocks for each in record.training.workers.workers) == 8
+    assert (record.training.workers.dropped, record.training.workers.refused) == (0, 0)
     texts = [event.text for event in record.events]
     assert any(text.startswith("blocks by worker 1: ") for text in texts)
     assert any("for each block of a worker" in text or "a worker, " in text for text in texts)
@@ -84,8 +84,8 @@ def test_workers_of_two_ranks_and_two_servers_end_in_an_ordinary_checkpoint(work
     assert record.run.verdict == "passed", (workspace.seen.notes, [each.text for each in record.events])
     assert record.plan.name == "2 x ddp-2"
     assert record.proof.tensors_equal == record.proof.tensors > 0
-    assert sum(each.blocks for each in record.workers.workers) == 8
-    assert (record.workers.dropped, record.workers.refused) == (0, 0)
+    assert sum(each.blocks for each in record.training.workers.workers) == 8
+    assert (record.training.workers.dropped, record.training.workers.refused) == (0, 0)
     assert record.gang.restarts == 0
     assert [event.text for event in record.events if event.kind == WORKER] == []
 
@@ -127,7 +127,7 @@ def test_driver_that_dies_leaves_all_gangs_to_the_next_one(workspace):
         driver.wait()
         found = run_line(workspace.repo, **workspace.where, observer=workspace.seen)
     assert (found.run.id, found.run.verdict) == (record.run.id, "passed")
-    assert sum(each.blocks for each in found.workers.workers) == 40
+    assert sum(each.blocks for each in found.training.workers.workers) == 40
     assert found.gang.restarts == 0
 
 

@@ -7,6 +7,7 @@ from tests.train.parameters.parts import run_plan
 
 from gangline.errors import ConfigError
 from gangline.planner.forecast.worker_exchange import require_exchange, worker_exchange
+from gangline.spec.config.site import Site, SitePlanTable, StoreTable
 from gangline.spec.forecast import Forecast
 from gangline.train.parameters.encode import ChangeCodec, file_bytes
 
@@ -36,20 +37,31 @@ def test_a_large_momentum_is_named_where_merges_do_not_wait_for_all(quorum, mome
     assert (f"outer_momentum {momentum} is much" in worker_exchange(plan).text) == is_said
 
 
-def exchange_of(**table):
-    return worker_exchange(replace(run_plan(**table), forecast=Forecast(parameters=SIZE, step_seconds=0.5)))
+def planned(*, step_seconds=0.5, **table):
+    return replace(run_plan(**table), forecast=Forecast(parameters=SIZE, step_seconds=step_seconds))
+
+
+def site_of(rate, *, storage="object store", url="s3://bucket"):
+    return Site(store=StoreTable(url=url), plan=SitePlanTable(storage={storage: rate}))
 
 
 def test_more_servers_than_shards_are_refused():
-    require_exchange(exchange_of(servers=4), bytes_per_second=None)
+    require_exchange(planned(servers=4), site_of(1e9))
     with pytest.raises(ConfigError, match="one for each of 4 shards of the parameters, found 5; servers = 4 works"):
-        require_exchange(exchange_of(servers=5), bytes_per_second=None)
+        require_exchange(planned(servers=5), site_of(1e9))
 
 
 def test_blocks_that_are_shorter_than_their_exchange_are_refused():
-    exchange = exchange_of()
+    exchange = worker_exchange(planned())
     whole = exchange.push_bytes + exchange.pull_bytes
-    require_exchange(exchange, bytes_per_second=whole / exchange.block_seconds)
+    require_exchange(planned(), site_of(whole / exchange.block_seconds))
     with pytest.raises(ConfigError, match=r"blocks of 2.0 s and an exchange of 7.0 s at .*; 4 times the steps work"):
-        require_exchange(exchange, bytes_per_second=whole / 7.0)
-    require_exchange(replace(exchange, block_seconds=None), bytes_per_second=1.0)
+        require_exchange(planned(), site_of(whole / 7.0))
+    with pytest.raises(ConfigError, match="exchange of 7"):
+        require_exchange(planned(), site_of(whole / 7.0, storage="file system", url="file:store"))
+
+
+def test_blocks_whose_time_or_exchange_is_not_known_are_not_refused():
+    require_exchange(planned(step_seconds=None), site_of(1.0))
+    require_exchange(planned(), site_of(1.0, storage="file system"))
+    require_exchange(run_plan(servers=99), site_of(1.0))

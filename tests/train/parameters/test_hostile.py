@@ -132,7 +132,7 @@ def test_push_that_is_larger_than_any_document_is_refused_and_not_read(tmp_path,
 
 
 @pytest.mark.row("PS3")
-def test_objects_with_other_names_are_nobodys(tmp_path):
+def test_objects_with_other_names_are_left_out(tmp_path):
     world = World(tmp_path, quorum=1)
     keys = world.objects.keys
     for prefix in (keys.pushes, keys.claims, keys.files(0)):

@@ -16,7 +16,7 @@ from gangline.line.stages.measured_history import MeasuredHistory, read_measured
 from gangline.line.stages.memory_run import run_memory_check, with_forecasts_of
 from gangline.line.stages.model_inspection import ModelInspection, ModelSource, inspect_model, inspection_cache_file
 from gangline.planner.forecast.shape_forecast import calibrated_site
-from gangline.planner.forecast.worker_exchange import require_exchange, worker_exchange
+from gangline.planner.forecast.worker_exchange import require_exchange
 from gangline.planner.gang_plans import choice_of_run, line_of_worker, make_plan, reader_processes
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.budget import check as check_budget
@@ -98,8 +98,7 @@ def plan_run(
         fabric: That joins their nodes; None: none is stated.
 
     Raises:
-        ConfigError: The task cannot be built, nothing fits, workers could not exchange their blocks, or there is no
-            second plan for `prove.plan`.
+        ConfigError: The task cannot be built, nothing fits, blocks are too short, or `prove.plan` has no second plan.
     """
     line, repository = request.model.line, request.repository
     history = read_measured_history(
@@ -135,9 +134,7 @@ def plan_run(
         runner=request.runner, notify=notify,
     )  # fmt: skip
     plan = with_forecasts_of(plan, checked.choice)
-    if (exchange := worker_exchange(plan)) is not None:
-        storage = "object store" if site.store.url.startswith("s3:") else "file system"
-        require_exchange(exchange, bytes_per_second=site.plan.storage.get(storage))
+    require_exchange(plan, site)
     if line.project.task is not None and line.prove.plan != "off":
         make_proof_plan(plan, line.prove.plan, inventory=inventory.as_smallest, site=site, profile=seen.profile)
     return PlannedRun(

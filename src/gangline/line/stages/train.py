@@ -64,9 +64,10 @@ def train(ctx: RunContext) -> StageResult:
         error = error or wrong
     not_finite = _not_finite(finished, ctx.line.train.seed) | written.not_finite
     measured = read_training_result(ctx, finished, written=written)
+    measured = replace(measured, training=replace(measured.training, workers=read_workers(ctx)))
     not_finite |= measured.not_finite
     ended = read_processes(ctx, finished) if finished.error is None else None
-    searches, workers = _searches_text(ctx, ran), read_workers(ctx)
+    searches = _searches_text(ctx, ran)
     doubts = _doubts(ctx, finished, measured, collected, searches) if error is None else []
     if error is not None:
         error = type(error)("; ".join(filter(None, [str(error), searches])))
@@ -97,7 +98,7 @@ def train(ctx: RunContext) -> StageResult:
             "save_seconds": measured.save_seconds,
         },
         change=lambda record: _with_results(
-            replace(record, ran=ran, processes=ended, workers=workers), finished, measured, collected, not_finite
+            replace(record, ran=ran, processes=ended), finished, measured, collected, not_finite
         ),
     )
 
@@ -322,7 +323,6 @@ def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
             diagnoses=earlier.diagnoses,
             training=earlier.training,
             federated=earlier.federated,
-            workers=earlier.workers,
             ran=earlier.ran,
             processes=earlier.processes,
             metrics=record.metrics | metrics,

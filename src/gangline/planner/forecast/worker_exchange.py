@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from gangline.errors import ConfigError
+from gangline.spec.config.site import Site
 from gangline.spec.plan import Plan
 from gangline.units import counted, format_bytes, format_seconds
 
@@ -63,21 +64,21 @@ def worker_exchange(plan: Plan) -> WorkerExchange | None:
     )  # fmt: skip
 
 
-def require_exchange(exchange: WorkerExchange, *, bytes_per_second: float | None) -> None:
-    """Require a shard for each server, and blocks that are no shorter than their exchange.
-
-    Args:
-        exchange: What is planned.
-        bytes_per_second: Rate between a worker and the store; None: it is not known, and blocks may be short.
+def require_exchange(plan: Plan, site: Site) -> None:
+    """Require a shard for each server, and blocks that are no shorter than their exchange at the rate of the site.
 
     Raises:
         ConfigError: A server would have nothing to merge, or pushes would pile up at the workers.
     """
+    exchange = worker_exchange(plan)
+    if exchange is None:
+        return
     if exchange.servers > exchange.shards:
         raise ConfigError(
             f"train.parameter_server.servers: wanted at most one for each of {counted(exchange.shards, 'shard')} of the"
             f" parameters, found {exchange.servers}; servers = {exchange.shards} works, or a smaller shard_bytes"
         )
+    bytes_per_second = site.plan.storage.get("object store" if site.store.url.startswith("s3:") else "file system")
     if not bytes_per_second or not exchange.block_seconds:
         return
     seconds = (exchange.push_bytes + exchange.pull_bytes) / bytes_per_second

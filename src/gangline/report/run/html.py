@@ -47,6 +47,7 @@ def template_values(record: Record, base: Record | None = None) -> dict[str, Any
     record = sanitized(record)
     comparison = compare(base, record) if base else None
     metrics, more_metrics = facts.shown_metrics(record)
+    workers = record.training.workers if record.training else None
     return {
         "record": record,
         "word": facts.verdict_word(record),
@@ -68,8 +69,8 @@ def template_values(record: Record, base: Record | None = None) -> dict[str, Any
         "slowest": facts.slowest_rank(record),
         "held_up": facts.held_up(record),
         "diagnoses": diagnosis_rows(record.diagnoses),
-        "workers": worker_rows(record.workers),
-        "merges": merges_words(record.workers) if record.workers else "",
+        "merges": merges_words(workers) if workers else "",
+        "workers": worker_rows(workers),
         "groups": group_rows(record),
         "split": facts.split_tiles(record),
         "owners": owner_picture(record),

@@ -139,7 +139,7 @@ class Claims:
 def list_from(store: ObjectStore, prefix: str, first: int) -> Iterator[tuple[int, int, Entry]]:
     """Block, attempt and entry of claims or pushes from block `first` on; a push has attempt 0.
 
-    Objects with other names are nobody's.
+    Objects with other names are left out.
     """
     after = f"{prefix}{first:08d}"
     while entries := store.list(prefix, after):
