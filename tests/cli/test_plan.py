@@ -88,7 +88,8 @@ def test_the_page_is_printed(gangline, monkeypatch):
 
 def test_a_program_is_shown_its_processes_and_no_table():
     found, project = preview_of(), ProjectTable(name="demo", command=("python", "x.py"))
-    found.choice = choose_plan(replace(line(batch=64), project=project), SITE, cpu(2))
+    found.request.line = replace(line(batch=64), project=project)
+    found.choice = choose_plan(found.request.line, SITE, cpu(2))
     said = plan_page(found, why=True)
     assert "plan      2 processes on CPU; the program decides how" in said.splitlines()
     assert not {"PLAN", "ddp", "fp32"} & set(said.replace("-", " ").split())

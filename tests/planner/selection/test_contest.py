@@ -3,12 +3,12 @@
 import pytest
 
 from gangline.planner.selection.budget import Excess
-from gangline.planner.selection.contest import Entry, TimeBounds, winner
+from gangline.planner.selection.contest import Contender, TimeBounds, winner
 
 
-def entry(name: str, cost: float = 1.0, *, axes: int = 1, kinds: int = 1, over: float | None = None) -> Entry[str]:
+def entry(name: str, cost: float = 1.0, *, axes: int = 1, kinds: int = 1, over: float | None = None) -> Contender[str]:
     excess = None if over is None else Excess(kind="late", ratio=over, words="")
-    return Entry(plan=name, cost=TimeBounds.exactly(cost), axes=axes, kinds=kinds, excess=excess)
+    return Contender(plan=name, cost=TimeBounds.exactly(cost), axes=axes, kinds=kinds, excess=excess)
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,7 @@ def test_costs_within_the_band_may_be_left_out():
 
 
 def test_a_plan_that_is_clearly_below_at_one_end_alone_beats_nothing():
-    wide = Entry(plan="wide", cost=TimeBounds(2.0, 0.5), axes=2)
+    wide = Contender(plan="wide", cost=TimeBounds(2.0, 0.5), axes=2)
     assert winner([wide, entry("simple", 1.0)], band=0.05) == "simple"
-    assert (
-        winner([Entry(plan="wide", cost=TimeBounds(2.0, 1.2), axes=1), entry("less", 1.0, axes=2)], band=0.05) == "less"
-    )
+    wide = Contender(plan="wide", cost=TimeBounds(2.0, 1.2), axes=1)
+    assert winner([wide, entry("less", 1.0, axes=2)], band=0.05) == "less"

@@ -13,7 +13,7 @@ from gangline.errors import ConfigError
 from gangline.planner.axes.tensor import require_cuts, require_one_node
 from gangline.planner.forecast.memory_options import OFFLOAD_EFFORT, offload_obstacle
 from gangline.planner.selection.budget import Excess
-from gangline.planner.selection.contest import Entry, TimeBounds, winner
+from gangline.planner.selection.contest import Contender, TimeBounds, winner
 from gangline.planner.selection.feasibility import require_axes, require_options, require_runnable, require_task
 from gangline.planner.selection.model_cuts import cut_shapes, refusal_reason, unused_axes
 from gangline.planner.selection.request import PlanRequest
@@ -56,7 +56,7 @@ def rank(request: PlanRequest, runnable: Sequence[Shape]) -> Ranking:
     }
     over = {shape: found for shape in costs if (found := request.excess(request.forecast(shape))) is not None}
     entries = [
-        Entry(plan=shape, cost=costs[shape], axes=shape.mesh.num_axes, excess=over.get(shape))
+        Contender(plan=shape, cost=costs[shape], axes=shape.mesh.num_axes, excess=over.get(shape))
         for shape in fitting
         if shape in costs
     ]

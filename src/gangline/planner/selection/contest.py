@@ -1,7 +1,7 @@
 """Who wins: plans within the bounds, of these what nothing is clearly below, then the fewest kinds of GPU and axes.
 
-A cost is an interval, as nobody knows before a run how much traffic hides behind computing; of what has one number both
-ends are equal, and a plan is in the contest's band if the least cost and the share of the band are not below it.
+A cost is an interval, as it is not known before a run how much traffic hides behind computing; of what has one number
+both ends are equal, and it is in the band unless the least cost and the band's share of it are below it.
 """
 
 from bisect import bisect_left
@@ -43,7 +43,7 @@ class TimeBounds:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry(Generic[T]):
+class Contender(Generic[T]):
     """A plan that ranks hold and run, and whose cost is known."""
 
     plan: T
@@ -56,7 +56,7 @@ class Entry(Generic[T]):
     """The bound that it is furthest beyond; None: it is within all."""
 
 
-def winner(entries: Sequence[Entry[T]], *, band: float, by_cost: bool = True) -> T:
+def winner(entries: Sequence[Contender[T]], *, band: float, by_cost: bool = True) -> T:
     """The plan that is chosen; where none is within the bounds, the nearest.
 
     Args:

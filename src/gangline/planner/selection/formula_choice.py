@@ -10,7 +10,7 @@ from gangline.planner.forecast.exchange import link_rates
 from gangline.planner.forecast.shape_forecast import ExecutionOptions, bucket_bytes
 from gangline.planner.forecast.widths import BACKWARD, GRADIENT_BYTES
 from gangline.planner.selection.budget import Excess
-from gangline.planner.selection.contest import Entry, TimeBounds, winner
+from gangline.planner.selection.contest import Contender, TimeBounds, winner
 from gangline.planner.selection.formula_question import (
     formula_question,
     in_planned_order,
@@ -18,7 +18,7 @@ from gangline.planner.selection.formula_question import (
     strategy_of_layout,
     world_of,
 )
-from gangline.planner.selection.reasons import Reason
+from gangline.planner.selection.reasons import PlanReason
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.suggestion import FittingPlan
 from gangline.planner.transformer.evaluate import Evaluation, evaluate, layout_memory
@@ -93,7 +93,7 @@ def _ranked(request: PlanRequest, model: Transformer, evaluation: Evaluation, mi
     costs = {each.layout.name: _cost(request, each, forecasts[each.layout.name]) for each in runs}
     over = {name: found for name in costs if (found := request.excess(forecasts[name])) is not None}
     entries = [
-        Entry(
+        Contender(
             plan=each, cost=TimeBounds.exactly(costs[each.layout.name]), axes=each.layout.num_axes,
             excess=over.get(each.layout.name),
         )
@@ -228,22 +228,22 @@ def _not_weighed(ranking: FormulaRanking) -> Iterator[Candidate]:
         )  # fmt: skip
 
 
-def reason_of(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan) -> Reason:
+def reason_of(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan) -> PlanReason:
     """The first reason that applies: of what cannot run, does not fit, is beyond a bound, is slower, is less simple."""
     name = plan.layout.name
     if ranking.chosen is plan:
-        return Reason("chosen", _why_chosen(ranking, plan))
+        return PlanReason("chosen", _why_chosen(ranking, plan))
     behind = _behind(ranking, plan)
     if plan.unsupported:
-        return Reason("unsupported", f"{behind}{plan.unsupported}" if plan.fits else plan.unsupported)
+        return PlanReason("unsupported", f"{behind}{plan.unsupported}" if plan.fits else plan.unsupported)
     if not plan.fits:
-        return Reason("no_fit", f"no fit: {_largest_causes(request, plan)}")
+        return PlanReason("no_fit", f"no fit: {_largest_causes(request, plan)}")
     if name in ranking.over:
-        return Reason(ranking.over[name].kind, ranking.over[name].words)
+        return PlanReason(ranking.over[name].kind, ranking.over[name].words)
     return _why_lost(request, ranking, plan, behind)
 
 
-def _why_lost(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan, behind: str) -> Reason:
+def _why_lost(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan, behind: str) -> PlanReason:
     """Verdict on what fits, runs and is within the bounds."""
     name, chosen = plan.layout.name, ranking.chosen
     assert chosen is not None, "what fits and runs is chosen, or loses to what is"
@@ -254,13 +254,13 @@ def _why_lost(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan, b
         return _by_axes(plan, chosen, f"{behind}in the band, ")
     part, seconds = plan.parts.largest_over(chosen.parts)
     words = f"{behind}{PART_WORDS[part]} {format_step(seconds)} longer" if seconds > 0 else f"{behind}as fast".strip()
-    return Reason("dearer" if request.counts_money else "lost", words)
+    return PlanReason("dearer" if request.counts_money else "lost", words)
 
 
-def _by_axes(plan: LayoutPlan, chosen: LayoutPlan, words: str) -> Reason:
+def _by_axes(plan: LayoutPlan, chosen: LayoutPlan, words: str) -> PlanReason:
     if plan.layout.num_axes == chosen.layout.num_axes:
-        return Reason("lost", f"{words}no simpler")
-    return Reason("more_axes", f"{words}{plan.layout.num_axes} axes where {chosen.layout.num_axes} do")
+        return PlanReason("lost", f"{words}no simpler")
+    return PlanReason("more_axes", f"{words}{plan.layout.num_axes} axes where {chosen.layout.num_axes} do")
 
 
 def _behind(ranking: FormulaRanking, plan: LayoutPlan) -> str:

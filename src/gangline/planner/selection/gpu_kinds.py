@@ -10,9 +10,9 @@ from itertools import combinations
 
 from gangline.errors import ConfigError
 from gangline.planner.selection.choice import PlanChoice, SearchSummary
-from gangline.planner.selection.contest import Entry, TimeBounds, winner
+from gangline.planner.selection.contest import Contender, TimeBounds, winner
 from gangline.planner.selection.gpu_pair import Ask, GpuPair, has_own_rates
-from gangline.planner.selection.reasons import Reason, slowest_part
+from gangline.planner.selection.reasons import PlanReason, slowest_part
 from gangline.planner.selection.request import PlanRequest
 from gangline.spec.config.line import Line
 from gangline.spec.devices import Inventory
@@ -127,7 +127,7 @@ class _Comparison:
         if self._cost(self.plans[0]) is None:
             return self.plans[0]  # most GPUs; there is nothing to compare it by
         entries = [
-            Entry(
+            Contender(
                 plan=each, cost=TimeBounds.exactly(cost), axes=each.choice.mesh.num_axes, kinds=len(each.kinds),
                 excess=self.request.excess(each.own.forecast),
             )
@@ -148,22 +148,22 @@ class _Comparison:
         more = f"; {plan.own.reason}" if len(plan.kinds) > 1 else ""
         return replace(plan.own, name=plan.name, verdict=lost.verdict, reason=f"{lost.words}{more}")
 
-    def _why_lost(self, plan: _Plan, chosen: _Plan) -> Reason:
+    def _why_lost(self, plan: _Plan, chosen: _Plan) -> PlanReason:
         """Why it is not chosen."""
         own, best, forecast = self._cost(plan), self._cost(chosen), plan.own.forecast
         if own is None or best is None:
-            return Reason("lost", f"no step time{f': {forecast.missing}' if forecast.missing else ' to compare'}")
+            return PlanReason("lost", f"no step time{f': {forecast.missing}' if forecast.missing else ' to compare'}")
         over = self.request.excess(forecast)
         if over is not None and self.request.excess(chosen.own.forecast) is None:
-            return Reason(over.kind, over.words)
+            return PlanReason(over.kind, over.words)
         behind = f"{100 * (own / best - 1):+.1f} %"
         if own <= best * (1 + self.request.band) and len(plan.kinds) > len(chosen.kinds):
-            return Reason("more_axes", f"{behind}: in the band, two kinds of GPU where one does")
+            return PlanReason("more_axes", f"{behind}: in the band, two kinds of GPU where one does")
         if self.request.counts_money:
-            return Reason("dearer", f"{behind} dearer")
+            return PlanReason("dearer", f"{behind} dearer")
         part, seconds = slowest_part(forecast, chosen.own.forecast)
         slower = f"{part} {format_step(seconds)} longer" if seconds > 0 else "no faster"
-        return Reason("lost", f"{behind}: {slower}")
+        return PlanReason("lost", f"{behind}: {slower}")
 
     def _search(self, chosen: _Plan) -> SearchSummary | None:
         """The winner's, with how the plans on other kinds would be run."""

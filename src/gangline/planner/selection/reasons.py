@@ -19,7 +19,7 @@ from gangline.units import format_bytes, format_count, format_step
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class PlanReason:
     """Verdict on a plan, and its sentence; nothing reads the sentence back."""
 
     verdict: Verdict
@@ -43,29 +43,29 @@ def winner_reason(request: PlanRequest, ranking: Ranking) -> str:
     return f"{what} than {first.name}, {_known(request, winner, first)}"
 
 
-def why_lost(request: PlanRequest, ranking: Ranking, shape: Shape) -> Reason:
+def why_lost(request: PlanRequest, ranking: Ranking, shape: Shape) -> PlanReason:
     """Reason of a plan that fits: what its bounds or its time say, else how near it comes and how it is less simple."""
     winner = ranking.order[0]
     if (known := _by_numbers(request, ranking, shape)) is not None:
         return known
     plain = loser_reason(shape, winner, (request.setting(shape), request.setting(winner)))
     margin = _margin_words(request, ranking, shape)
-    return Reason(plain.verdict, f"{margin}; {plain.words}" if margin else plain.words)
+    return PlanReason(plain.verdict, f"{margin}; {plain.words}" if margin else plain.words)
 
 
-def _by_numbers(request: PlanRequest, ranking: Ranking, shape: Shape) -> Reason | None:
+def _by_numbers(request: PlanRequest, ranking: Ranking, shape: Shape) -> PlanReason | None:
     """What bounds and times say of a loser; None: they do not tell it from the winner."""
     winner = ranking.order[0]
     if (excess := ranking.over.get(shape)) is not None:
-        return Reason(excess.kind, excess.words)
+        return PlanReason(excess.kind, excess.words)
     if shape not in ranking.costs:
         missing = request.formula(shape).missing
         known = request.formula(winner).step_seconds is not None and shape not in ranking.times
-        return Reason("lost", f"no step time: {missing}") if known and missing else None
+        return PlanReason("lost", f"no step time: {missing}") if known and missing else None
     if ranking.costs[winner].is_clearly_below(ranking.costs[shape], request.band):
         return _share_slower(request, ranking, shape)
     if request.pool.device != "cpu" and shape.mesh.world_size > winner.mesh.world_size:
-        return Reason("dearer", f"{shape.mesh.world_size} GPUs where {winner.mesh.world_size} are as fast")
+        return PlanReason("dearer", f"{shape.mesh.world_size} GPUs where {winner.mesh.world_size} are as fast")
     return None
 
 
@@ -113,16 +113,16 @@ def _equal(one: float | None, other: float | None) -> bool:
     return abs(one - other) <= _EQUAL * max(abs(one), abs(other))
 
 
-def _share_slower(request: PlanRequest, ranking: Ranking, shape: Shape) -> Reason:
+def _share_slower(request: PlanRequest, ranking: Ranking, shape: Shape) -> PlanReason:
     winner = ranking.order[0]
     more = f"{100 * ranking.costs[shape].beyond(ranking.costs[winner]):.1f} %"
     if request.counts_money:
-        return Reason("dearer", f"{more} dearer, {_known(request, shape, winner)}")
+        return PlanReason("dearer", f"{more} dearer, {_known(request, shape, winner)}")
     seconds, best = request.seconds(shape), request.seconds(winner)
     if seconds is not None and best is not None:
-        return Reason("lost", f"{more} slower: {format_step(seconds)} against {format_step(best)} a step, measured")
+        return PlanReason("lost", f"{more} slower: {format_step(seconds)} against {format_step(best)} a step, measured")
     part, lost = slowest_part(request.formula(shape), request.formula(winner))
-    return Reason("lost", f"{more} slower by forecast{f', most of it {part}' if lost > 0 else ''}")
+    return PlanReason("lost", f"{more} slower by forecast{f', most of it {part}' if lost > 0 else ''}")
 
 
 def slowest_part(own: Forecast, best: Forecast) -> tuple[str, float]:
@@ -176,17 +176,17 @@ def _memory_savings_words(memory: Memory, line_memory: Memory = _NOTHING) -> str
     return ", ".join(each for each in words if each)
 
 
-def loser_reason(shape: Shape, winner: Shape, settings: tuple[ShapeSetting, ShapeSetting]) -> Reason:
+def loser_reason(shape: Shape, winner: Shape, settings: tuple[ShapeSetting, ShapeSetting]) -> PlanReason:
     """Why `shape`, which fits, lost to `winner` where times do not tell; settings are those of both, in this order."""
     own, other = settings
     if shape.traits is ONE_RANK:
-        return Reason("lost", f"one rank of {winner.mesh.world_size}: the others stay idle")
+        return PlanReason("lost", f"one rank of {winner.mesh.world_size}: the others stay idle")
     if own.effort > other.effort:
         savings = _memory_savings_words(own.memory, other.memory) or "computes more again"
-        return Reason("lost", f"spends more time on saving memory: {savings}")
+        return PlanReason("lost", f"spends more time on saving memory: {savings}")
     if shape.mesh.num_axes > winner.mesh.num_axes:
-        return Reason("more_axes", f"{shape.mesh.num_axes} axes where {winner.mesh.num_axes} does")
-    return Reason("lost", _more_traffic(shape.mesh, winner.mesh) or _of_copies(shape, winner))
+        return PlanReason("more_axes", f"{shape.mesh.num_axes} axes where {winner.mesh.num_axes} does")
+    return PlanReason("lost", _more_traffic(shape.mesh, winner.mesh) or _of_copies(shape, winner))
 
 
 def _more_traffic(mesh: Mesh, least: Mesh) -> str:

@@ -13,7 +13,7 @@ from gangline.planner.forecast.memory import Fit
 from gangline.planner.forecast.memory_options import memories, offload_obstacle
 from gangline.planner.forecast.shape_forecast import ExecutionOptions, forecast_of, formula_of
 from gangline.planner.selection.choice import PlanChoice, SearchSummary
-from gangline.planner.selection.contest import Entry, TimeBounds, winner
+from gangline.planner.selection.contest import Contender, TimeBounds, winner
 from gangline.planner.selection.formula_choice import forecast_of_layout, options_of
 from gangline.planner.selection.formula_question import formula_question, strategy_of_layout
 from gangline.planner.selection.gpu_pair import GpuPair, with_batch
@@ -84,7 +84,7 @@ def _by_formula(pair: GpuPair, model: Transformer) -> PlanChoice | Candidate:
     if not evaluation.plans:
         return _none(pair, "unsupported", "no layout of replicas that the line allows lies on both kinds")
     entries = [
-        Entry(plan=each, cost=TimeBounds.exactly(each.step_seconds), axes=each.layout.num_axes)
+        Contender(plan=each, cost=TimeBounds.exactly(each.step_seconds), axes=each.layout.num_axes)
         for each in sorted(evaluation.plans, key=lambda each: each.layout.name)
     ]
     best = winner(entries, band=band)
@@ -124,7 +124,7 @@ def _traced(pair: GpuPair, profile: ModelProfile) -> PlanChoice | Candidate:
         return _none(pair, "lost", f"no step time: {missing}")
     if found:
         entries = [
-            Entry(plan=each, cost=TimeBounds.exactly(each.step_seconds), axes=each.shape.mesh.num_axes)
+            Contender(plan=each, cost=TimeBounds.exactly(each.step_seconds), axes=each.shape.mesh.num_axes)
             for each in found
         ]
         best = winner(entries, band=pair.requests[0].band)
