@@ -17,6 +17,14 @@ from gangline.spec.record import PlanInfo, Record
 WINDOW_STEPS = 50
 
 
+_COUNTED: dict[str, tuple[str, dict[str, str]]] = {
+    "save_failed": ("checkpoint_failures_total", {}),
+    "non_finite": ("train_nonfinite_steps_total", {}),
+    "push_refused": ("ps_blocks_total", {"outcome": "refused"}),
+}
+"""Events of which no more than their number matters: series and labels."""
+
+
 @dataclass
 class RankSeries:
     """The series of one rank, from its events in `out/ranks/<rank>.jsonl`."""
@@ -55,10 +63,11 @@ class RankSeries:
             self._set_event(kind, event)
 
     def _set_event(self, kind: str, event: Mapping[str, Any]) -> None:
-        if kind == "saved":
+        if kind in _COUNTED:
+            name, labels = _COUNTED[kind]
+            self.book.add(name, run=self.run, **labels)
+        elif kind == "saved":
             self._saved(event)
-        elif kind == "save_failed":
-            self.book.add("checkpoint_failures_total", run=self.run)
         elif kind in ("straggler", "straggler_over"):
             self._slow = self._slow | {event.get("slow")} if kind == "straggler" else self._slow - {event.get("slow")}
             self.book.set("train_stragglers", len(self._slow), run=self.run)
@@ -69,10 +78,6 @@ class RankSeries:
                 self.book.set("federated_members", _number(event.get(key)), state=state, run=self.run)
         elif kind == "merged":
             self._merged(event)
-        elif kind == "push_refused":
-            self.book.add("ps_blocks_total", run=self.run, outcome="refused")
-        elif kind == "non_finite":
-            self.book.add("train_nonfinite_steps_total", run=self.run)
         elif kind == "job_started":
             self.book.set("train_steps", _number(event.get("steps")), run=self.run)
 
