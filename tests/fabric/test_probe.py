@@ -13,7 +13,8 @@ import pytest
 
 from gangline.errors import CapacityError, UsageError
 from gangline.fabric import probe
-from gangline.fabric.probe import Listener, ask, probe_targets, read_secret, send
+from gangline.fabric.probe import Listener, probe_targets, read_secret
+from gangline.fabric.probe_client import ask, send
 from gangline.fabric.probe_packets import Echo, ProbeLog, parse_address, probe_packet, read_reply
 from gangline.fabric.survey import Listeners
 from gangline.fabric.telemetry import diagnose_probes

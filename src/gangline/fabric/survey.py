@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from gangline.errors import CapacityError, UsageError
 from gangline.fabric.pair_times import Pair
-from gangline.fabric.probe import TIMEOUT_SECONDS, ask
+from gangline.fabric.probe_client import TIMEOUT_SECONDS, ask
 from gangline.fabric.probe_packets import MOST_TARGETS, Address, ProbeResult, read_results
 
 MOST_AT_ONCE = 256

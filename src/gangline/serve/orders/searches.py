@@ -65,7 +65,7 @@ def search_ended(
 
 
 def not_searched(order: Order, reason: str) -> str:
-    """Text of a comment for whoever gave the label and waits."""
+    """Text of a comment for the person who gave the label and waits."""
     return f"Commit {(order.commit or '')[:12]} is not searched: {markdown(reason)}"
 
 

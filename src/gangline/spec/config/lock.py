@@ -60,7 +60,7 @@ class Pin:
 
 
 def kind_of(file: str) -> Kind:
-    """Kind of a lock, told from its name, as the tools that write locks choose it (PEP 751: `pylock.toml`,
+    """Kind of a lock by its name, as the tools that write locks choose it (PEP 751: `pylock.toml`,
     `pylock.NAME.toml`)."""
     name = file.rpartition("/")[2]
     if name == "uv.lock":

@@ -65,11 +65,12 @@ class StateOnDisk(Optimizer):
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """Groups of `inner`."""
+        """Groups of the optimizer inside."""
         return self._inner.param_groups
 
     @param_groups.setter
     def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        """Replace the groups of the optimizer inside."""
         self._inner.param_groups = groups
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
