@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from gangline.errors import CapacityError, UsageError
-from gangline.fabric import probe
+from gangline.fabric import probe, probe_client
 from gangline.fabric.probe import Listener, probe_targets, read_secret
 from gangline.fabric.probe_client import ask, send
 from gangline.fabric.probe_packets import Echo, ProbeLog, parse_address, probe_packet, read_reply
@@ -162,7 +162,7 @@ def test_a_receiver_that_counts_for_long_is_waited_for(monkeypatch, listen):
         time.sleep(0.4)
         return found
 
-    monkeypatch.setattr(probe, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(probe_client, "CONNECT_SECONDS", 0.2)
     monkeypatch.setattr(probe._Request, "_receive", slowly)
     assert send(listen().address, SECRET, seconds=0.05) > 1e6
 

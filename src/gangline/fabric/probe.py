@@ -1,4 +1,4 @@
-"""Probes between servers: loss, round-trip time and bandwidth. It opens sockets, as its server and client do."""
+"""Probes between servers: loss, round-trip time and bandwidth. It opens sockets, as its server and client do.
 
 On every server runs a listener, which answers probes and, asked by somebody who knows the secret, probes others:
 
