@@ -136,7 +136,7 @@ def test_a_job_that_dies_loses_the_open_round_and_after_three_all_are_asked_agai
     assert coordinator.deaths == 0
 
 
-def test_who_takes_part_is_told_to_the_rank(coordinator):
+def test_the_rank_hears_who_takes_part(coordinator):
     say(coordinator, aachen="accepted", bremen=refused("code"))
     assert coordinator._missing() == ("bremen: because of the code", "celle: connected")
     heard = []

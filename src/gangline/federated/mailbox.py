@@ -41,7 +41,7 @@ class CallHead:
 
     @staticmethod
     def of(call: RoundCall) -> "CallHead":
-        """That of `call`."""
+        """Take the head of `call`."""
         return CallHead(number=call.number, attempt=call.attempt, trains=call.trains, seconds=call.seconds)
 
     def call(self, weights: bytes) -> RoundCall:
@@ -120,7 +120,7 @@ class MailboxMembers:
         return answers
 
     def _hear(self) -> None:
-        """Pass on what is told of members."""
+        """Pass on what the carrier says of its members."""
         if not (self._folder / _ANSWERS / _MEMBERS).exists():
             return
         with _opened(self._folder, _ANSWERS) as answers:
