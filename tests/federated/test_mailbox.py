@@ -144,7 +144,7 @@ def test_the_end_is_seen(tmp_path):
     assert box.next_call() is None
 
 
-def test_who_takes_part_is_told_while_a_call_waits_once_for_each_change(tmp_path):
+def test_a_call_that_waits_hears_who_takes_part_once_for_each_change(tmp_path):
     heard, box = [], Mailbox(tmp_path)
     asking = threading.Thread(
         target=MailboxMembers(tmp_path, on_acceptance=heard.append, poll_seconds=0.01).ask, args=(call(),), daemon=True

@@ -262,7 +262,7 @@ def test_a_server_that_ends_while_it_starts_is_no_last_word(tmp_path):
         pass
 
 
-def test_who_takes_part_is_told_to_the_rank(tmp_path):
+def test_the_rank_hears_who_takes_part(tmp_path):
     told = Acceptance(accepted=1, missing=("bremen: because of the code", "celle: connected"))
 
     def hear(heard):
