@@ -280,9 +280,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     except Exception as error:  # nvflare raises many kinds where its server is gone
-        found = f"{type(error).__name__}: {error}"
-        sys.stderr.write(f"NVFlare's server is lost: {found}\n")
-        _begin_again(folder, box, generation + 1, found=found)
+        reason = f"{type(error).__name__}: {error}"
+        sys.stderr.write(f"NVFlare's server is lost: {reason}\n")
+        _begin_again(folder, box, generation + 1, reason=reason)
     return 0
 
 
@@ -302,13 +302,13 @@ def _serve(folder: Path, found: Coordination, box: Mailbox, *, parent: int, most
         RunCoordinator(folder=folder, found=found, kit=kit, session=session, box=box, parent=parent).run()
 
 
-def _begin_again(folder: Path, box: Mailbox, generation: int, *, found: str) -> None:
+def _begin_again(folder: Path, box: Mailbox, generation: int, *, reason: str) -> None:
     """Replace this process by the next generation: the round that was open is lost; nvflare connects once a process."""
     call = box.next_call()
     if generation >= _MOST_GENERATIONS:
         if call is not None:
             text = (
-                f"NVFlare's server died {generation} times, at last: {found}; gangline/server.log in its kit says why"
+                f"NVFlare's server died {generation} times, at last: {reason}; gangline/server.log in its kit says why"
             )
             box.fail(call, CapacityError(text))
         return
