@@ -38,7 +38,7 @@ class Paced(Tiny):
 """
 """Workers of the run are slow, so that it does not end before others have joined."""
 BLOCKS, JOINED = 60, 3
-LONG_SECONDS = 300
+LONG_SECONDS = 900
 
 
 def paced_line():
@@ -138,7 +138,7 @@ def end_of(driver, *others):
     return [each.returncode for each in others]
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 @pytest.mark.long
 def test_worker_of_another_checkout_trains_blocks_of_the_run_and_ends_with_it(checkouts):
     with training(checkouts) as (driver, record):
@@ -159,7 +159,7 @@ def test_worker_of_another_checkout_trains_blocks_of_the_run_and_ends_with_it(ch
     assert (code, "training has ended" in said) == (2, True)
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 @pytest.mark.long
 def test_worker_that_is_killed_with_its_driver_loses_no_block_and_may_come_again(checkouts):
     with training(checkouts) as (driver, record):
@@ -179,7 +179,7 @@ def test_worker_that_is_killed_with_its_driver_loses_no_block_and_may_come_again
     ]  # fmt: skip
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 @pytest.mark.long
 def test_worker_whose_driver_was_killed_is_followed_again_and_one_that_left_is_followed_by_another(checkouts):
     with training(checkouts) as (driver, record):
