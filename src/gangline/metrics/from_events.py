@@ -65,7 +65,7 @@ class RankSeries:
     def _set_event(self, kind: str, event: Mapping[str, Any]) -> None:
         if kind in _COUNTED:
             name, labels = _COUNTED[kind]
-            self.book.add(name, run=self.run, **labels)
+            self.book.add(name, 1.0, run=self.run, **labels)
         elif kind == "saved":
             self._saved(event)
         elif kind in ("straggler", "straggler_over"):
