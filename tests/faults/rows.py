@@ -13,6 +13,7 @@ FAMILIES = {
     "Load": ("L1", "L2", "L3", "L4", "L5"),
     "Supply chain and code execution": ("P1", "P2", "P3", "P5", "P6", "P8", "P9", "P10", "P11"),
     "Tenancy": ("A1", "A2", "A3", "A4", "A5"),
+    "Parameter server": ("PS1", "PS2", "PS3", "PS4", "PS5"),
     "Federated training": ("FL1", "FL2", "FL3", "FL4", "FL5", "FL6", "FL7"),
 }
 ROWS = tuple(row for rows in FAMILIES.values() for row in rows)
@@ -42,6 +43,9 @@ SMALL_IS_ALL = {
     "A1": "every route, role and tenant",
     "A2": "more than 500 requests off the prefix",
     "A4": "every pair of places and every port, in a model of network policies",
+    "PS3": "every kind of object, drawn bytes of changes and of files; not 5,000 of each",
+    "PS4": "every kind of compression, 3 drawn orders of arrivals each",
+    "PS5": "drawn interleavings of up to 4 boundaries",
     "FL1": "243 patterns: each of 5 members stays, is lost before its key, or before its answer",
     "FL4": "every setting, right, class and request that joining closes; a real client refuses each in `long`",
     "FL5": "the smoke slice is all",
@@ -70,6 +74,13 @@ WHAT = {
     "A2": "a gang's credential reaches its own prefix, and ends with its run.",
     "A3": "pods and accounts that ask for more than they may are refused.",
     "A4": "a gang reaches itself, name servers and its store, and no one else reaches it.",
+    "PS1": "a server dies before or after any of its writes: each push is merged once, and weights are those of an"
+    " unbroken server.",
+    "PS2": "workers die, and their lines to the store are cut, reset, slow or silent: each block is merged or dropped"
+    " once.",
+    "PS3": "objects of the store are forged, cut or of another run: refused by reason, the run goes on.",
+    "PS4": "merges of any order of arrivals equal those of a slow version in one process.",
+    "PS5": "what a worker trained between its push and its pull is neither lost nor doubled.",
     "FL1": "members of a secure sum are lost: the sum is exact, or the round is lost.",
     "FL2": "a coordinator sends lists of keys that break a rule: no member answers.",
     "FL3": "attempts are lost and repeated: no key, mask or change is in two sums.",
