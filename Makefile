@@ -88,7 +88,7 @@ schemas: setup-dev ## JSON schemas and reference pages from the code
 	@$(BIN)/python -m tests.surface.names
 
 docs: setup-dev schemas ## the documentation site into build/docs, every link checked
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict && echo "docs      build/docs/index.html"
+	@$(BIN)/zensical build --strict && echo "docs      build/docs/index.html"
 
 lock: setup-dev  ## new locks from pyproject.toml
 	@$(BIN)/python requirements/lock.py
