@@ -120,7 +120,7 @@ class MailboxMembers:
         return answers
 
     def _hear(self) -> None:
-        """Pass on what is told of members."""
+        """Pass on what the other side says of members."""
         if not (self._folder / _ANSWERS / _MEMBERS).exists():
             return
         with _opened(self._folder, _ANSWERS) as answers:

@@ -17,10 +17,10 @@ PUBLIC = {
     "forecast.shape_forecast": ("calibrated_site",),
     "forecast.traffic": ("matrix_updates",),
     "forecast.widths": ("WEIGHT_BYTES",),
-    "forecast.worker_exchange": ("worker_exchange",),
+    "forecast.worker_exchange": ("require_exchange", "worker_exchange"),
     "gang_plans": (
         "choice_of_run", "evaluate_plan", "line_of_worker", "make_plan", "prove_plan", "reader_processes", "seed_plan",
-        "server_plan", "worker_plans",
+        "server_plan", "worker_plan", "worker_plans",
     ),
     "proof_plan": ("make_proof_plan",),
     "selection.budget": ("check", "check_measured", "excess"),

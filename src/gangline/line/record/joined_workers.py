@@ -1,6 +1,6 @@
-"""Workers that joined a run from other sites: each has a number, and a document beside the record with its owner.
+"""Workers that joined a run from other sites: each has a number, and a document next to the record with its owner.
 
-A worker that joins takes the lowest number that nobody has taken, by put-if-absent; numbers up to `workers` are the
+A worker that joins takes the lowest free number, by put-if-absent; numbers up to `workers` are the
 run's own.
 """
 
@@ -28,7 +28,7 @@ class JoinedWorker(Document):
     """Launcher of its gang."""
     joined: str
     left: str | None = None
-    """When it left or ended; None: it has done neither, or nobody lived to say so."""
+    """When it left or ended; None: it has done neither, or its driver died first."""
 
 
 def joined_prefix(record: Record, worker: int) -> str:
@@ -37,7 +37,7 @@ def joined_prefix(record: Record, worker: int) -> str:
 
 
 def read_joined(store: ObjectStore, record: Record, worker: int) -> JoinedWorker | None:
-    """The worker of that number; None: nobody has taken it.
+    """The worker of that number; None: it is free.
 
     Raises:
         IntegrityError: The document is too large, or none.

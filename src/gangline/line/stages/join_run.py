@@ -176,7 +176,7 @@ class _JoinedContext(RunContext):
             self.observer.note(text)
 
     def cancel_requested(self) -> str | None:
-        """Reason to stop: that of the run's cancellation, or its failure, after which nobody merges."""
+        """Reason to stop: that of the run's cancellation, or its failure, after which no server merges."""
         current = self.records.read()
         if current is None or current.run.cancel_requested:
             return None if current is None else current.run.cancel_requested
