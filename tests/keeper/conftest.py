@@ -50,7 +50,10 @@ class KeptGang:
         return all(beat is not None and beat.step >= step for beat in beats)
 
     def wait_for(self, condition: Callable[[], object]) -> None:
-        poll(condition)
+        try:
+            poll(condition)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the gang is {self.state()}, its log ends: {self.log()[-2000:]}") from None
 
     def leftovers(self) -> list[int]:
         return list(with_variable("GANGLINE_HOME", str(self.home)))
