@@ -81,6 +81,6 @@ def test_the_choice_is_one_axis_within_the_band():
     assert by_name["tp2 zero2-8"].reason.startswith("-1.6 %")
     assert (by_name["pp2 zero2-8"].verdict, by_name["pp2 zero2-8"].reason) == (
         "more_axes",
-        "-0.8 %: in the band, 2 axes where 1 do",
+        "-0.8 %: in the band, 2 axes where 1 does",
     )
     assert by_name["ddp-16"].reason.startswith("no fit: optimizer 64 GB")

@@ -18,7 +18,7 @@ from gangline.planner.selection.formula_question import (
     strategy_of_layout,
     world_of,
 )
-from gangline.planner.selection.reasons import PlanReason
+from gangline.planner.selection.reasons import PlanReason, more_axes
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.suggestion import FittingPlan
 from gangline.planner.transformer.evaluate import Evaluation, evaluate, layout_memory
@@ -260,7 +260,7 @@ def _why_lost(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan, b
 def _by_axes(plan: LayoutPlan, chosen: LayoutPlan, words: str) -> PlanReason:
     if plan.layout.num_axes == chosen.layout.num_axes:
         return PlanReason("lost", f"{words}no simpler")
-    return PlanReason("more_axes", f"{words}{plan.layout.num_axes} axes where {chosen.layout.num_axes} do")
+    return more_axes(plan.layout.num_axes, chosen.layout.num_axes, words)
 
 
 def _behind(ranking: FormulaRanking, plan: LayoutPlan) -> str:

@@ -185,8 +185,13 @@ def loser_reason(shape: Shape, winner: Shape, settings: tuple[ShapeSetting, Shap
         savings = _memory_savings_words(own.memory, other.memory) or "computes more again"
         return PlanReason("lost", f"spends more time on saving memory: {savings}")
     if shape.mesh.num_axes > winner.mesh.num_axes:
-        return PlanReason("more_axes", f"{shape.mesh.num_axes} axes where {winner.mesh.num_axes} does")
+        return more_axes(shape.mesh.num_axes, winner.mesh.num_axes)
     return PlanReason("lost", _more_traffic(shape.mesh, winner.mesh) or _of_copies(shape, winner))
+
+
+def more_axes(axes: int, least: int, before: str = "") -> PlanReason:
+    """Why a plan that is no slower lost: it takes more axes of ranks; `before` comes first in the sentence."""
+    return PlanReason("more_axes", f"{before}{axes} axes where {least} {'does' if least == 1 else 'do'}")
 
 
 def _more_traffic(mesh: Mesh, least: Mesh) -> str:
