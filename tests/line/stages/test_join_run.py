@@ -5,7 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from gangline.signing.keys import signing_key
 from gangline.spec.config.site import Site
 from gangline.spec.identity import worker_gang
 from gangline.spec.record import Seal, StageInfo
-from gangline.spec.run_flags import stage
 from gangline.storage.open import open_store
 
 PACED = """\
@@ -93,8 +92,13 @@ def checkouts(tmp_path):
     for site in sites:
         site.write_text(f'[store]\nurl = "{url}"\n')
     yield TwoCheckouts(*(Checkout(*each, tmp_path / "config") for each in zip((own, other), sites, strict=True)), url)
-    for pid in processes_of(None, tmp_path):
-        os.kill(pid, signal.SIGKILL)
+    kill(processes_of(None, tmp_path))
+
+
+def kill(pids):
+    for pid in pids:
+        with suppress(ProcessLookupError):  # it has ended since
+            os.kill(pid, signal.SIGKILL)
 
 
 @contextmanager
@@ -115,7 +119,7 @@ def events_of(checkouts):
 
 
 def blocks_by_worker(record):
-    return {each["worker"]: each["blocks"] for each in stage(record, "train").outputs["workers"]["workers"]}
+    return {each.worker: each.blocks for each in record.training.workers.workers}
 
 
 def gang_of_joined(checkouts, record):
@@ -167,8 +171,7 @@ def test_worker_that_is_killed_with_its_driver_loses_no_block_and_may_come_again
         wait_for_push(checkouts, record)
         joined.kill()
         joined.communicate()
-        for pid in processes_of(record.run.id, gang_of_joined(checkouts, record)):
-            os.kill(pid, signal.SIGKILL)
+        kill(processes_of(record.run.id, gang_of_joined(checkouts, record)))
         assert read_joined(checkouts.store, record, JOINED).left is None
         again = checkouts.other.start("join", record.run.id)
         assert end_of(driver, again) == [0]
