@@ -125,7 +125,7 @@ def serve(setting: Setting, ready: Any) -> None:
     while objects.read(RowLayout, objects.keys.layout) is None:
         time.sleep(POLL_SECONDS)
     mergers = [ShardMerger(objects, shard, plan, blocks=blocks) for shard in setting.layout.shards()]
-    inbox = PushInbox(objects, shards=len(mergers), workers=WORKERS, blocks=blocks)
+    inbox = PushInbox(objects, shards=len(mergers), blocks=blocks)
     while time.time() < until:
         pushes, _ = inbox.read(min(each.head.done.mark for each in mergers))
         for merger in mergers:
