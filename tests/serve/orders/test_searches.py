@@ -93,7 +93,7 @@ def test_the_comment_has_five_rows_and_the_change_of_the_line(labelled):
     assert (later.state, later.note) == ("parked", "the store is away")
 
 
-@pytest.mark.parametrize(("code", "comments"), [(2, 1), (20, 0), (40, 0), (-9, 0)])
+@pytest.mark.parametrize(("code", "comments"), [(2, 1), (20, 0), (40, 0), (-9, 0), (0, 0), (60, 0)])
 def test_a_search_that_does_not_begin_says_why_once_it_is_not_tried_again(labelled, code, comments):
     forge = Comments()
     source = CommitSource("cheap", "", "clone", "team/cheap", forge, token="secret:env:TOKEN")

@@ -57,7 +57,7 @@ def search_ended(
     ended = after_exit(order, code, record=None, last_message=last_message, now=context.clock())
     if view is not None:
         comment_on_search(source, order, lambda: _results(context, place, view))
-    elif ended.state == "done":
+    elif ended.state == "done" and code not in _OVER:  # else it ended, and cannot be read now
         comment_on_search(source, order, lambda: not_searched(order, ended.note))
     if view is None or code not in _OVER:
         return ended
