@@ -62,9 +62,8 @@ class StageProgress:
     """Rank 0 has made steps since its gang started, or started again."""
     is_over: bool = False
     """Rank 0 is done."""
-    situation: tuple[str, bool, bool, str] = ("", False, False, "")
-    """State of the gang, whether it waits, whether its backend is unreachable, and for which members a federation
-    waits: views print a change at once."""
+    situation: tuple[str, bool, bool] = ("", False, False)
+    """State of the gang, whether it waits, whether its backend is unreachable: views print a change at once."""
     stale_seconds: float = 0.0
     losses: list[float] = field(default_factory=list)
     speeds: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -95,12 +94,12 @@ class StageProgress:
         self.state = "" if trains else _state_words(status)
         self.doing = "" if status.state in ("stopping", "waiting") else self.doing
         self.stale_seconds = status.stale_seconds
-        self.situation = (status.state, self.situation[1], self.stale_seconds > 0, self.members)
+        self.situation = (status.state, self.situation[1], self.stale_seconds > 0)
         self._see_waiting(status.waiting)
 
     def _see_waiting(self, text: str) -> None:
         self.waiting = clean(text)
-        self.situation = (self.situation[0], bool(text), *self.situation[2:])
+        self.situation = (self.situation[0], bool(text), self.situation[2])
 
     def _see_rank(self, data: dict[str, Any]) -> None:
         name = data.get("event")
@@ -156,7 +155,6 @@ class StageProgress:
             count = f"{accepted} of {clean(data.get('members'), 20)} have accepted, the quorum is {quorum}"
             names = [clean(each, 100) for each in missing if isinstance(each, str)] if isinstance(missing, list) else []
             self.members = " · ".join([f"waiting for members: {count}", *names[:SHOWN_MEMBERS]])
-        self.situation = (*self.situation[:3], self.members)
 
     def _see_round(self, data: dict[str, Any]) -> None:
         """A round of a federation is many local steps: what remains is counted in rounds."""

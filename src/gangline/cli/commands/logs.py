@@ -58,7 +58,10 @@ def command(
     width = len(str(max(record.plan.world_size - 1, 10))) if record.plan else 2
     line = None
     for line in lines:
-        say(_json_line(line) if json else f"r{line.rank:0{width}d}│ {visible(line.text)}")
+        if json:
+            say(to_json({"rank": line.rank, "source": line.source, "text": line.text}))
+        else:
+            say(f"r{line.rank:0{width}d}│ {visible(line.text)}")
     if line is None:
         say(f"no line of these ranks yet; gangline show {record.run.id} shows the state of the run", err=True)
 
@@ -92,7 +95,3 @@ def _failed_rank(launcher: Launcher, record: Record, gang: str) -> tuple[int, ..
     if culprit is None:
         raise UsageError(f"no rank of {record.run.id} failed; leave --failed out, or use --all")
     return (culprit,)
-
-
-def _json_line(line: LogLine) -> str:
-    return to_json({"rank": line.rank, "source": line.source, "text": line.text})

@@ -47,11 +47,12 @@ class PlainView:
         self._next = self._clock() + SECONDS_BETWEEN / 4
 
     def progress(self, stage: str, event: GangEvent) -> None:
-        before = self._progress.situation
+        situation, members = self._progress.situation, self._progress.members
         self._progress.see(event)
         sentence = self._progress.sentence()
         now = self._clock()
-        is_news = self._progress.situation != before  # a gang that waits no more may say nothing for hours
+        # a gang that waits no more may say nothing for hours
+        is_news = (situation, members) != (self._progress.situation, self._progress.members)
         if not sentence or sentence == self._said or (now < self._next and not is_news):
             return
         self._said, self._next = sentence, now + SECONDS_BETWEEN

@@ -12,7 +12,7 @@ from gangline.report.text import percent, step_time
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
 from gangline.spec.plan import Candidate
-from gangline.units import format_bytes, format_count, format_seconds
+from gangline.units import counted, format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     from gangline.line.stages.preview import Preview
@@ -27,9 +27,10 @@ def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: i
     if program_decides(found.request.line):
         return _programs(found, width)
     table = [f"{found.run} · {_have(found)}", "", candidate_table(choice.candidates, width=width, every=why), ""]
+    samples = counted(choice.micro_batch, "sample")
     lines = [
         f"chosen    {choice.name}: {choice.reason}",
-        f"          {_samples(choice.micro_batch)} a rank and pass · {choice.precision} on {choice.device.upper()}",
+        f"          {samples} a rank and pass · {choice.precision} on {choice.device.upper()}",
         f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}",
     ]
     if choice.forecast.step_seconds is not None:
@@ -96,10 +97,6 @@ def _programs(found: "Preview", width: int | None) -> str:
 
 _RANKS_PLAN = "ranks plan the owners of their matrices, and tell their number"
 _TO_A_SESSION = "a Session in it trains copies of the model; train.strategy sets another way"
-
-
-def _samples(count: int) -> str:
-    return "1 sample" if count == 1 else f"{count} samples"
 
 
 def _known(candidate: Candidate, *, said: str) -> list[str]:

@@ -55,7 +55,7 @@ from gangline.spec.identity import worker_gang
 from gangline.spec.record import Driver, Record
 from gangline.spec.run_flags import FINAL, stage
 from gangline.storage.objects.protocol import ObjectStore
-from gangline.units import now
+from gangline.units import counted, now
 
 SECONDS_BETWEEN_NOTES = 10.0
 
@@ -292,8 +292,8 @@ def _has_gang(launcher: Launcher, record: Record, number: int) -> bool:
 def _follow(ctx: _JoinedContext, seat: _Seat, record: Record) -> JoinedWorker:
     """Start or adopt the gang of a seat, follow it to its end, and write how it ended."""
     worker, plan = seat.worker, worker_plan(ctx.plan, seat.worker.worker)
-    ranks = "1 rank" if plan.world_size == 1 else f"{plan.world_size} ranks"
-    name, where = f"worker {worker.worker}", f"{ranks} at {worker.target}, driven from {worker.host}"
+    name = f"worker {worker.worker}"
+    where = f"{counted(plan.world_size, 'rank')} at {worker.target}, driven from {worker.host}"
     ctx.observer = _JoinedView(ctx.observer)
     said = f"{name} has joined: {where}" if seat.is_new else f"{name} has a driver again: {where}"
 

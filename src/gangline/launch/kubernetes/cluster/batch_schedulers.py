@@ -62,7 +62,7 @@ def read_kai(api: KubernetesApi, served: tuple[str, ...]) -> KaiFacts | None:
     topologies = _listed(api, f"/apis/{KAI_TOPOLOGIES}/v1alpha1/topologies")
     return KaiFacts(
         queues=None if queues is None else _leaves({_name(each): _spec(each).get("parentQueue") for each in queues}),
-        topologies=None if topologies is None else {_name(each): _levels(each) for each in topologies},
+        topologies=None if topologies is None else {_name(each): topology_levels(each) for each in topologies},
     )
 
 
@@ -79,7 +79,8 @@ def _leaves(parents: dict[str, str | None]) -> tuple[str, ...]:
     return tuple(sorted(name for name in set(parents) - set(parents.values()) if name in whole))
 
 
-def _levels(topology: Object) -> tuple[str, ...]:
+def topology_levels(topology: Object) -> tuple[str, ...]:
+    """Node labels of a `Topology` of KAI or Kueue, the widest first."""
     return tuple(str(each.get("nodeLabel")) for each in _spec(topology).get("levels") or ())
 
 

@@ -10,7 +10,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
-from gangline.launch.kubernetes.cluster.batch_schedulers import KaiFacts, VolcanoFacts, read_kai, read_volcano
+from gangline.launch.kubernetes.cluster.batch_schedulers import (
+    KaiFacts,
+    VolcanoFacts,
+    read_kai,
+    read_volcano,
+    topology_levels,
+)
 from gangline.launch.kubernetes.cluster.rights import (
     DRIVER,
     HYPERNODES,
@@ -215,16 +221,12 @@ def _levels(
     api: KubernetesApi, served: tuple[str, ...], queues: Mapping[str, str], topologies: Iterable[Object]
 ) -> dict[str, tuple[str, ...]]:
     """Topology levels of each queue; two or three calls for each ClusterQueue, none without a Topology."""
-    known = {each["metadata"]["name"]: _node_labels(each) for each in topologies}
+    known = {each["metadata"]["name"]: topology_levels(each) for each in topologies}
     of_cluster_queue = {
         name: _common_levels(api, served, name, known) for name in sorted(set(queues.values())) if name and known
     }
     found = {queue: of_cluster_queue.get(name, ()) for queue, name in queues.items()}
     return {queue: levels for queue, levels in found.items() if levels}
-
-
-def _node_labels(topology: Object) -> tuple[str, ...]:
-    return tuple(str(each.get("nodeLabel")) for each in (topology.get("spec") or {}).get("levels") or ())
 
 
 def _common_levels(
