@@ -127,7 +127,7 @@ class StageProgress:
         elif name == "done":
             self.doing, self.is_over = "", data.get("exit") == 0
         elif name == "job_started":
-            jobs, index = int(data.get("jobs") or 1), int(data.get("index", 0))
+            jobs, index = int(data.get("jobs") or 1), int(data.get("index") or 0)
             self.jobs_ahead = max(jobs - index - 1, 0)
             self.job = f"seed {clean(data.get('seed'), 20)} ({index + 1} of {jobs})" if jobs > 1 else ""
             self.steps, self.step, self.losses = data.get("steps") or self.steps, 0, []

@@ -94,9 +94,12 @@ def inbox_of(world):
         ({"attempt": 2}, "claim of block 0 by worker 1"),
         ({"versions": (0, -1, 0, 0)}, "versions from 0 on, found -1"),
         ({"block": 1}, "found one of 1"),
+        ({"worker": 10**9}, "a worker up to 99"),
+        ({"seconds": -1.0}, "times that it can have"),
+        ({"wire_bytes": (10**400, 0)}, "counts and times that it can have"),
         ({"run": "bytegpt-0000000-bbbbbb"}, "found one of 'bytegpt-0000000-bbbbbb'"),
     ],
-    ids=["layout", "samples", "of another worker", "unclaimed", "version", "block", "run"],
+    ids=["layout", "samples", "worker", "unclaimed", "version", "block", "number", "seconds", "bytes", "run"],
 )
 def test_push_that_no_worker_of_the_run_may_make_is_refused_and_its_block_is_free_again(tmp_path, changes, said):
     world = World(tmp_path)

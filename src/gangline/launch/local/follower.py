@@ -7,6 +7,7 @@ from typing import Any
 
 from gangline.launch.local.folder import GangFolder
 from gangline.launch.protocol import GangEvent, GangStatus
+from gangline.spec.gang.rank_events import is_usable
 from gangline.spec.gang.status import read_event
 from gangline.storage.folder.safe_paths import read_below
 
@@ -84,7 +85,7 @@ class LocalFollower:
                     yield GangEvent(kind="note", text=str(event["reason"]), data=event)
 
     def _progress(self, rank: int) -> Iterator[GangEvent]:
-        for event in self._ranks[rank].events():
+        for event in filter(is_usable, self._ranks[rank].events()):
             yield GangEvent(kind="progress", text=str(event.get("event", "")), data=event)
 
     def _others(self) -> Iterator[GangEvent]:
@@ -92,7 +93,7 @@ class LocalFollower:
         for rank in self._folder.ranks() - self._ranks.keys():  # an elastic gang has got more
             self._ranks[rank] = Tail(self._folder.rank_events(rank), below=self._folder.inside)
         for rank in sorted(self._ranks)[1:]:
-            events = self._ranks[rank].events()
+            events = [event for event in self._ranks[rank].events() if is_usable(event)]
             steps = [event for event in events if event.get("event") == "step"]
             for event in [each for each in events if each.get("event") != "step"] + steps[-1:]:
                 yield GangEvent(kind="progress", text=str(event.get("event", "")), data=event)

@@ -27,10 +27,14 @@ def read_workers(ctx: RunContext) -> WorkersSummary | None:
         if layout is None:
             return None
         numbers = [each.number for each in layout[0].shards()]
-        heads = [head[0] for each in numbers if (head := objects.read(Head, objects.keys.head(each))) is not None]
+        heads = [kept[0] for each in numbers if (kept := objects.read(Head, objects.keys.head(each))) is not None]
         keys = [entry.key for entry in list_all(ctx.store, objects.keys.pushes)]
         few = keys if len(keys) <= MOST_PUSHES else ()
-        pushes = [push[0] for each in few if (push := objects.read(BlockPush, each)) is not None]
+        pushes = [sent[0] for each in few if (sent := objects.read(BlockPush, each)) is not None]
+        for head in heads:
+            head.require_figures()
+        for push in pushes:
+            push.require_figures()
     except IntegrityError as error:
         ctx.record_event("train", "workers", f"what workers did is not known: {error}")
         return None

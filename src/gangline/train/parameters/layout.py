@@ -12,6 +12,8 @@ from typing import Protocol, TypeVar
 from gangline.checkpoint.format.manifest import sign_payload, verify_payload
 from gangline.errors import IntegrityError
 from gangline.spec.codec import canonical, from_json
+from gangline.spec.gang.rank_events import LARGEST
+from gangline.spec.parameter_server import MOST_WORKERS
 from gangline.spec.plan import Plan
 from gangline.storage.objects.protocol import Etag, ObjectStore, get_bounded
 
@@ -106,6 +108,14 @@ class BlockPush:
     digests: tuple[str, ...]
     """SHA-256 of the change of each shard."""
 
+    def require_figures(self) -> None:
+        """Raise IntegrityError unless a worker can have what it states of itself; model code may have written it."""
+        figures = (self.tokens, *self.wire_bytes, self.seconds, self.silent_seconds)
+        if not (1 <= self.worker <= MOST_WORKERS and all(0 <= each <= LARGEST for each in figures)):
+            raise IntegrityError(
+                f"wanted a push of a worker up to {MOST_WORKERS} with counts and times that it can have, found others"
+            )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockSet:
@@ -151,6 +161,11 @@ class Head:
     """Blocks whose change was damaged, of another layout or not finite."""
     age_sum: int = 0
     """Merges between the pull and the merge of all merged pushes, added up."""
+
+    def require_figures(self) -> None:
+        """Raise IntegrityError unless a server can have what it states."""
+        if not all(0 <= each <= LARGEST for each in (self.version, self.dropped, self.refused, self.age_sum)):
+            raise IntegrityError(f"wanted the head of shard {self.shard} with counts that it can have, found others")
 
     @property
     def merged(self) -> int:

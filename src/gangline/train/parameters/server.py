@@ -61,6 +61,7 @@ class PushInbox:
             raise IntegrityError(f"wanted the push of block {block} of {self._blocks.count}, found one of {push.block}")
         if len(push.versions) != self._shards or len(push.digests) != self._shards:
             raise IntegrityError(f"wanted changes of {self._shards} shards, found {len(push.digests)}")
+        push.require_figures()
         if min(push.versions) < 0:
             raise IntegrityError(f"wanted versions from 0 on, found {min(push.versions)}")
         if push.samples != self._blocks.samples(block):

@@ -6,6 +6,7 @@ from typing import Any
 
 from gangline.launch.protocol import GangEvent
 from gangline.spec.gang.pod_output import parse
+from gangline.spec.gang.rank_events import is_usable
 from gangline.spec.gang.status import KeeperStatus
 
 _OTHERS_SECONDS = 1.0
@@ -67,7 +68,7 @@ class PodEvents:
 
     def _rank(self, event: dict[str, Any]) -> Iterator[GangEvent]:
         rank = event.get("rank")
-        if not isinstance(rank, int):
+        if not isinstance(rank, int) or not is_usable(event):
             return
         if rank != 0 and event.get("event") == "step":
             self._steps[rank] = event
