@@ -168,7 +168,7 @@ def decoded(encoder: ChangeEncoder, shard: RowShard, change: Tensor, after: Tens
 
 
 def head_of(version: int, done: BlockSet) -> Head:
-    return Head(run="", shard=0, version=version, file="", previous="", weights_sha256="", state_sha256="", done=done)
+    return Head(run="", shard=0, version=version, file="", weights_sha256="", state_sha256="", done=done)
 
 
 def compare(seed: int, rounds: int, *, momentum: float, unlike: bool) -> dict[str, float]:

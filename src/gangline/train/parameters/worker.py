@@ -278,7 +278,11 @@ class WorkerStep:
         """Blend what arrived, in all ranks."""
         row = torch.empty(self._layout.size)
         if self._exchange is not None:
-            self._blend.take(self._exchange.take_arrivals())
+            arrivals = self._exchange.take_arrivals()
+            for shard, arrival in arrivals.items():
+                if arrival.damage:
+                    self._context.events.emit("version_damaged", shard=shard, reason=arrival.damage)
+            self._blend.take(arrivals)
             row, self._versions = self._blend.weights(), tuple(self._blend.versions)
         if self._plan.world_size > 1:
             dist.broadcast(row, src=0, group=self._context.groups.control)
