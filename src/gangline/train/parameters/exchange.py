@@ -134,6 +134,12 @@ class StoreExchange:
             self._lock.notify_all()
             return self._claimed.popleft()
 
+    @property
+    def has_arrivals(self) -> bool:
+        """Whether newer versions came down since they were last taken."""
+        with self._lock:
+            return bool(self._arrived)
+
     def take_arrivals(self) -> dict[int, Arrival]:
         """Newest versions by shard that came down since the last call."""
         with self._lock:

@@ -94,7 +94,7 @@ class BlockPush:
     attempt: int
     worker: int
     versions: tuple[int, ...]
-    """Versions of the shards that the block was trained from."""
+    """Versions of the shards at the begin of the block."""
     samples: int
     loss: float | None
     """Mean loss of the block's steps; None: none of them was finite."""
