@@ -75,9 +75,9 @@ def judge(model: dict) -> dict:
 
 def forecast(profile, rates) -> float:
     """Seconds of both passes of one micro-batch, by formula."""
-    from gangline.planner.forecast.shape_forecast import ExecutionOptions, ForecastEvidence, formula_of
-    from gangline.planner.shapes.device_pool import open_pool
-    from gangline.planner.shapes.shape import Shape
+    from gangline.planner.cost.forecast import ExecutionOptions, ForecastEvidence, formula_of
+    from gangline.planner.layouts.layout import Shape
+    from gangline.planner.pool import open_pool
     from gangline.spec.config.line import Line, ProjectTable, TrainTable
     from gangline.spec.config.site import Site
     from gangline.spec.devices import Inventory

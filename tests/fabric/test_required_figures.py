@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
-from tests.planner.transformer.reference import R1, SPACE, USABLE
+from tests.planner.formula.reference import R1, SPACE, USABLE
 
 from gangline.fabric.clos import clos_counts
 from gangline.fabric.collectives import algorithm_bandwidth, bus_factor, fit_speed_up, speed_up
@@ -15,10 +15,10 @@ from gangline.fabric.failures import PRESETS, interrupt_probability, interruptio
 from gangline.fabric.interval import write_seconds
 from gangline.fabric.paths import hashed_load
 from gangline.fabric.rings import ring_crossings
-from gangline.planner.axes.bubble import bubble
-from gangline.planner.transformer.evaluate import evaluate
-from gangline.planner.transformer.layout import ModelLayout
-from gangline.planner.transformer.memory import state_memory
+from gangline.planner.formula.evaluate import evaluate
+from gangline.planner.formula.memory import state_memory
+from gangline.planner.layouts.bubble import bubble
+from gangline.planner.layouts.enumerate import ModelLayout
 from gangline.spec.mesh import Mesh
 from gangline.spec.strategies import DDP, FSDP, ZERO1
 from gangline.spec.transformer import Transformer

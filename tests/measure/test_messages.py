@@ -11,8 +11,8 @@ import pytest
 from tests.train.gang import ROOT
 from tests.train.weighing import plan_of
 
-from gangline.planner.forecast.traffic import PassLoad, collectives
-from gangline.planner.shapes.shape import Shape
+from gangline.planner.cost.traffic import PassLoad, collectives
+from gangline.planner.layouts.layout import Shape
 from gangline.spec.codec import from_plain
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Memory, ProgramSpec

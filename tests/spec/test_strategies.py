@@ -11,7 +11,7 @@ import pytest
 
 import gangline
 from gangline.errors import ConfigError
-from gangline.planner.shapes.shape import shape_of
+from gangline.planner.layouts.layout import shape_of
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Compression
 from gangline.spec.profile import ModelProfile

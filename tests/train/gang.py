@@ -17,7 +17,7 @@ from types import ModuleType
 from tests.leash import end_with_tests
 
 from gangline.keeper.ranks.rank_processes import RankStart, WarmParent
-from gangline.planner.shapes.shape import shape_of
+from gangline.planner.layouts.layout import shape_of
 from gangline.spec.codec import from_json
 from gangline.spec.data_source import DataFile, DataSource
 from gangline.spec.gang.status import GangResult

@@ -72,8 +72,8 @@ def formulas(shapes: Shapes, plans: dict[str, Any]) -> dict[str, float]:
     """Bytes of each plan by the planner's formula."""
     from planning_inputs import profile_of
 
-    from gangline.planner.forecast.memory import MemoryLoad, rank_parts
-    from gangline.planner.shapes.shape import Shape
+    from gangline.planner.cost.memory import MemoryLoad, rank_parts
+    from gangline.planner.layouts.layout import Shape
 
     profile, found = profile_of(shapes.billion), {}
     for name, plan in plans.items():
@@ -86,7 +86,7 @@ def formulas(shapes: Shapes, plans: dict[str, Any]) -> dict[str, float]:
 def reserve_bytes(shapes: Shapes) -> float:
     from planning_inputs import inventory
 
-    from gangline.planner.shapes.device_pool import open_pool
+    from gangline.planner.pool import open_pool
     from gangline.spec.config.site import Site
 
     return open_pool(Site(), inventory(shapes)).reserve_bytes

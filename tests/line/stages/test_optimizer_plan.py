@@ -18,13 +18,13 @@ from gangline.optim.routing import named_parameters, partition_params
 from gangline.optim.rules.muon import Muon
 from gangline.optim.rules.shampoo import Shampoo
 from gangline.optim.rules.soap import Soap
-from gangline.planner.axes.schedules import num_stages, stages_of
-from gangline.planner.axes.stage_cut import stage_ranges
-from gangline.planner.forecast.memory import rank_parts
-from gangline.planner.forecast.shape_forecast import ExecutionOptions, ForecastEvidence, formula_of
-from gangline.planner.forecast.traffic import PassLoad, collectives
-from gangline.planner.shapes.device_pool import open_pool
-from gangline.planner.shapes.shape import Shape
+from gangline.planner.cost.forecast import ExecutionOptions, ForecastEvidence, formula_of
+from gangline.planner.cost.memory import rank_parts
+from gangline.planner.cost.traffic import PassLoad, collectives
+from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.schedules import num_stages, stages_of
+from gangline.planner.layouts.stage_cut import stage_ranges
+from gangline.planner.pool import open_pool
 from gangline.spec.config.site import Site
 from gangline.spec.mesh import Mesh
 from gangline.spec.profile import ModelProfile, PipelinePieces

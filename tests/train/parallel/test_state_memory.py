@@ -9,9 +9,9 @@ from tests.train.parallel.state_memory import RULES, SHAPES, built, kept, kept_o
 
 from gangline.line.stages.optimizer_plan import with_matrix_work
 from gangline.optim.routing import named_parameters
-from gangline.planner.forecast.memory import MemoryLoad, MemoryParts, rank_parts
-from gangline.planner.forecast.optimizer_model import optimizer_model
-from gangline.planner.shapes.shape import Shape
+from gangline.planner.cost.memory import MemoryLoad, MemoryParts, rank_parts
+from gangline.planner.cost.optimizer import optimizer_model
+from gangline.planner.layouts.layout import Shape
 from gangline.spec.mesh import Mesh
 from gangline.spec.profile import ModelProfile
 

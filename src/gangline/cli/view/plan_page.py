@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from gangline.cli.output import wrap_facts
 from gangline.cli.view.plan_table import candidate_table
 from gangline.cli.view.update_line import bucket_line, forecast_line, update_line
-from gangline.planner.selection.choice import PlanChoice
-from gangline.planner.shapes.shape import Shape, program_decides
+from gangline.planner.choice import PlanChoice
+from gangline.planner.layouts.layout import Shape, program_decides
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
 from gangline.spec.devices import Inventory

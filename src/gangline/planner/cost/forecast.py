@@ -1,0 +1,318 @@
+"""Forecast of a shape: step time, money and memory, from equal runs if there are any, else from device rates."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from gangline.fabric.mapping import EdgeBytes
+from gangline.planner.cost.averaging import by_latency, exposed_buckets
+from gangline.planner.cost.calibration import Calibration, Key, calibrate
+from gangline.planner.cost.exchange import wire_bytes
+from gangline.planner.cost.interruptions import save_every
+from gangline.planner.cost.optimizer import OptimizerModel, optimizer_model
+from gangline.planner.cost.speeds import NO_MATRIX_RULE, Speeds, host_rates, speeds_of
+from gangline.planner.cost.step_time import StepInputs, step_terms
+from gangline.planner.cost.traffic import PassLoad, collectives, edge_bytes, num_averaged, traced_rings, unknown_traffic
+from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.pipeline import idle_share
+from gangline.planner.pool import Pool, choose_precision, open_pool, ranks_per_node
+from gangline.planner.settings import BACKWARD, GRADIENT_BYTES
+from gangline.spec.codec import digest
+from gangline.spec.config.line import Line
+from gangline.spec.config.site import Site, SitePlanTable
+from gangline.spec.devices import Inventory, Rates
+from gangline.spec.forecast import Forecast, GradientBuckets, Term
+from gangline.spec.plan import Memory, PipelineSchedule, Precision
+from gangline.spec.profile import MeasuredRun, ModelProfile
+from gangline.spec.strategies import outer_interval
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExecutionOptions:
+    """What a shape is run with."""
+
+    micro_batch: int
+    precision: Precision
+    schedule: PipelineSchedule | None = None
+    """None: no pipeline that could be played."""
+    memory: Memory = Memory()
+
+    def words(self, line: Line) -> str:
+        """What tells two runs of one shape apart."""
+        parts = [f"micro_batch {self.micro_batch}"]
+        again, chunks = self.memory.activation_checkpointing, self.memory.loss_chunks
+        parts += [f"{again} computed again"] if again != "none" else []
+        parts += [f"loss in {chunks} pieces"] if chunks > 1 else []
+        parts += ["gradients reduced each pass"] if self.memory.gradient_sync == "each" else []
+        parts += ["shards on the host"] if self.memory.offload == "cpu" else []
+        parts += [line.train.compression.kind] if line.train.compression.kind != "none" else []
+        return ", ".join([*parts, self.schedule or ""]).removesuffix(", ")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForecastEvidence:
+    """What a forecast is made of, apart from the shape."""
+
+    line: Line
+    pool: Pool
+    profile: ModelProfile | None
+    history: Sequence[MeasuredRun] = ()
+    """Earlier runs of this model, newest first."""
+    rates: Rates | None = None
+    """Measured on the pool's devices."""
+    trust: SitePlanTable = SitePlanTable()
+    """How far the site goes without records."""
+    _known: dict[Precision, Calibration] = field(default_factory=dict, compare=False)
+    _optimizer: list[OptimizerModel] = field(default_factory=list, init=False, compare=False)
+
+    def key(self, precision: Precision) -> Key:
+        return device_name(self.pool, self.rates), precision
+
+    @property
+    def optimizer(self) -> OptimizerModel:
+        """Optimizer of the line, over this model."""
+        if not self._optimizer:
+            self._optimizer.append(optimizer_model(self.line.optimizer, self.profile))
+        return self._optimizer[0]
+
+    @property
+    def moment_bytes(self) -> float:
+        """Bytes that the optimizer keeps for each parameter, where it is, on average."""
+        return self.optimizer.moment_bytes
+
+    def calibration(self, precision: Precision) -> Calibration:
+        """What earlier runs teach; nothing without them."""
+        if precision not in self._known:
+            bounds = {"band": self.trust.band, "memory_margin": self.trust.memory_margin}
+            self._known[precision] = calibrate(self.history, self.key(precision), **bounds)
+        return self._known[precision]
+
+
+def calibrated_site(
+    line: Line, site: Site, inventory: Inventory, history: Sequence[MeasuredRun], rates: Rates | None
+) -> Site:
+    """`site` with the band and the memory margin that earlier runs of this model on these devices taught."""
+    model, pool = digest(line.model), open_pool(site, inventory)
+    alike = [each for each in history if each.model in ("", model)]
+    evidence = ForecastEvidence(line=line, pool=pool, profile=None, history=alike, rates=rates, trust=site.plan)
+    known = evidence.calibration(choose_precision(line, inventory))
+    band = site.plan.band if known.band is None else known.band
+    margin = site.plan.memory_margin if known.memory_margin is None else known.memory_margin
+    return replace(site, plan=replace(site.plan, band=band, memory_margin=margin))
+
+
+def device_name(pool: Pool, rates: Rates | None) -> str:
+    """The name by which records of this pool's devices are found."""
+    return rates.device_name if rates else pool.name
+
+
+def measured_seconds(
+    history: Sequence[MeasuredRun], shape: Shape, pool: Pool, precision: Precision, global_batch: int
+) -> tuple[float | None, int]:
+    """Median step of runs of this shape on equal devices, and their number; however they were run."""
+    seconds = [each.step_seconds for each in _equal_runs(history, shape, pool, precision, global_batch)]
+    return (median(seconds), len(seconds)) if seconds else (None, 0)
+
+
+def forecast_of(
+    evidence: ForecastEvidence, shape: Shape, options: ExecutionOptions, memory_bytes: float | None
+) -> Forecast:
+    """What is known about `shape`: the state by formula, the step by equal runs, else part by part."""
+    line, pool, profile = evidence.line, evidence.pool, evidence.profile
+    way = options.words(line)
+    alike = _equal_runs(evidence.history, shape, pool, options.precision, line.train.global_batch)
+    equal = [each for each in alike if each.forecast.way in ("", way)]
+    by_parts = formula_of(evidence, shape, options)
+    step = median(each.step_seconds for each in equal) if equal else by_parts.step_seconds
+    terms = _as_measured(by_parts.terms, equal) if equal else by_parts.terms
+    wall = None if step is None else line.train.steps * (step + _of_saves(terms)) + _outside_steps(evidence)
+    hours = 0.0 if pool.device == "cpu" else None if wall is None else wall * shape.mesh.world_size / 3600
+    trace = profile.trace(options.precision) if profile else None
+    return replace(
+        by_parts,
+        way=way,
+        parameters=profile.parameters if profile else None,
+        memory_bytes=None if memory_bytes is None else round(memory_bytes),
+        step_seconds=step,
+        wall_seconds=wall,
+        gpu_hours=hours,
+        money=_money(hours, pool),
+        flops_per_sample=trace.flops_per_sample if trace else None,
+        device_flops=pool.flops_per_second.get(options.precision),
+        terms=terms,
+        missing="" if equal else by_parts.missing,
+        origin=f"measured n={len(equal)}" if equal else by_parts.origin,
+    )
+
+
+def _equal_runs(
+    history: Sequence[MeasuredRun], shape: Shape, pool: Pool, precision: Precision, global_batch: int
+) -> list[MeasuredRun]:
+    alike = (shape.strategy, shape.mesh, pool.device, pool.name, precision, global_batch)
+    return [
+        each
+        for each in history
+        if (each.strategy, each.mesh, each.device, each.device_name or pool.name, each.precision, each.global_batch)
+        == alike
+    ]
+
+
+def formula_of(
+    evidence: ForecastEvidence, shape: Shape, options: ExecutionOptions, *, overlap: float | None = None
+) -> Forecast:
+    """Part by part, corrected by what other runs were off by, whatever equal ones took.
+
+    `overlap` is the share of computing that hides communication; None: what the site grants.
+    """
+    profile, pool = evidence.profile, evidence.pool
+    trace = profile.trace(options.precision) if profile else None
+    if profile is None:
+        return Forecast(missing="the size of the model is not known")
+    if trace is None:
+        return Forecast(missing=profile.untraced or "the model was not traced", origin="formula")
+    inputs = _step_inputs(
+        evidence, shape, options, profile, overlap=evidence.trust.overlap if overlap is None else overlap
+    )
+    sent = None
+    if not unknown_traffic(profile, shape, inputs.load):
+        sent = wire_bytes(inputs.messages, device=pool.device)
+    speeds = speeds_of(
+        pool, options.precision, trace, evidence.rates, world_size=shape.mesh.world_size, stages=shape.mesh.pp,
+        edges=_edges(profile, shape, inputs.load, pool),
+    )  # fmt: skip
+    if speeds is None:
+        why = f"no rate of {pool.name or 'this GPU'} in {options.precision} is known; [gpu.NAME] of site.toml gives one"
+        why = "rates were not measured" if pool.device == "cpu" else why
+        return Forecast(wire_bytes=sent, missing=why, origin="traced")
+    known = evidence.calibration(options.precision)
+    terms, missing, updates = step_terms(inputs, speeds, known)
+    computed = next((term.seconds for term in terms if term.part == "compute"), None)
+    if inputs.host is not None and evidence.optimizer.matrix_work is not None:
+        missing = NO_MATRIX_RULE
+    count = max((factor.count for factor in (known.step, *known.factors.values())), default=0)
+    return Forecast(
+        wire_bytes=sent,
+        step_seconds=None if missing else sum(term.seconds for term in terms) - _of_saves(terms),
+        terms=terms,
+        buckets=gradient_buckets(profile, shape, inputs.load, speeds, compute_seconds=computed),
+        updates=updates,
+        device_name=evidence.key(options.precision)[0],
+        missing=missing,
+        origin="traced" if missing else f"calibrated n={count}" if count else f"rates {speeds.origin}",
+    )
+
+
+def _edges(profile: ModelProfile, shape: Shape, load: PassLoad, pool: Pool) -> EdgeBytes | None:
+    """Bytes by which the servers of a pipeline are put in order; None: there is none, or no fabric."""
+    if shape.mesh.pp == 1 or pool.fabric is None:
+        return None
+    per_server = ranks_per_node(pool, shape.mesh.world_size)
+    return edge_bytes(traced_rings(profile, shape, load), profile, shape.mesh, load, ranks_per_server=per_server)
+
+
+def pass_load(line: Line, shape: Shape, options: ExecutionOptions) -> PassLoad:
+    """Passes of a step of `shape` on one data-parallel rank, and how their gradients are averaged."""
+    train = line.train
+    return PassLoad(
+        micro_batch=options.micro_batch,
+        micro_batches=max(1, round(train.global_batch / shape.mesh.data_parallel / options.micro_batch)),
+        precision=options.precision,
+        checkpointing=options.memory.activation_checkpointing,
+        loss_chunks=options.memory.loss_chunks,
+        compression=train.compression,
+        gradient_sync=options.memory.gradient_sync,
+        outer_steps=outer_interval(shape.strategy, train.compression.outer_steps),
+        bucket_bytes=bucket_bytes(line) if shape.traits.has_buckets else None,
+    )
+
+
+def bucket_bytes(line: Line) -> int | None:
+    """Size of DDP's buckets; None: torch's own."""
+    return None if line.train.mesh.bucket_bytes == "auto" else line.train.mesh.bucket_bytes
+
+
+def _step_inputs(
+    evidence: ForecastEvidence, shape: Shape, options: ExecutionOptions, profile: ModelProfile, *, overlap: float
+) -> StepInputs:
+    line, train, pool = evidence.line, evidence.line.train, evidence.pool
+    samples = train.global_batch / shape.mesh.data_parallel
+    trace = profile.trace(options.precision)
+    assert trace is not None, "only models that were traced"
+    load = pass_load(line, shape, options)
+    return StepInputs(
+        profile=profile,
+        trace=trace,
+        shape=shape,
+        load=load,
+        messages=collectives(profile, shape, load),
+        bubble=(
+            idle_share(line, shape.mesh, options.micro_batch, options.schedule, trace) if options.schedule else None
+        )
+        or 0.0,
+        overlap=overlap,
+        save_every=save_every(line),
+        optimizer=evidence.optimizer,
+        samples=samples,
+        host=host_rates(pool, ranks_per_node(pool, shape.mesh.world_size)) if options.memory.offload == "cpu" else None,
+    )
+
+
+def _as_measured(terms: Sequence[Term], equal: Sequence[MeasuredRun]) -> tuple[Term, ...]:
+    """The medians of equal runs that reported their parts, with what the formulas give; else the latter alone."""
+    telling = [each.parts for each in equal if each.parts]
+    if not telling:
+        return tuple(terms)
+    raw = {term.part: term.raw_seconds for term in terms}
+    parts = dict.fromkeys((*raw, *(part for each in telling for part in each)))
+    return tuple(
+        Term(
+            part=part,
+            seconds=median(each.get(part, 0.0) for each in telling),
+            raw_seconds=raw.get(part),
+            origin=f"measured n={len(telling)}",
+        )
+        for part in parts
+    )
+
+
+def _of_saves(terms: Sequence[Term]) -> float:
+    """What an ordinary step has nothing of."""
+    return sum(term.seconds for term in terms if term.part == "checkpoint")
+
+
+def _outside_steps(evidence: ForecastEvidence) -> float:
+    """Seconds of a gang outside its steps and saves, as earlier runs on such devices took, beyond the start that the
+    site states and forecasts count anyway; 0 if none is known."""
+    found = (each.outside_seconds for each in evidence.history if each.device == evidence.pool.device)
+    known = [seconds for seconds in found if seconds is not None]
+    return max(0.0, median(known) - evidence.trust.start_seconds) if known else 0.0
+
+
+def _money(hours: float | None, pool: Pool) -> float | None:
+    if hours == 0:
+        return 0.0
+    return None if hours is None or pool.price_per_hour is None else hours * pool.price_per_hour
+
+
+def gradient_buckets(
+    profile: ModelProfile, shape: Shape, load: PassLoad, speeds: Speeds, *, compute_seconds: float | None
+) -> GradientBuckets | None:
+    """Those of a plan; None: it has no buckets.
+
+    Args:
+        profile: Of the model.
+        shape: Of the plan.
+        load: Of a step.
+        speeds: By which messages take their time, where they were measured or their latency is given.
+        compute_seconds: Of all passes of a step, the last of which hands out the gradients; None: not known.
+    """
+    if not (shape.wrapping.is_ddp and shape.traits.has_buckets):
+        return None
+    ranks = shape.mesh.dp_replicate
+    seconds = speeds.exchange_seconds if speeds.rates else by_latency(speeds.links, ranks)
+    return exposed_buckets(
+        GRADIENT_BYTES * num_averaged(profile, shape), load.bucket_bytes, ranks=ranks,
+        seconds=None if load.compression.kind != "none" or compute_seconds is None else seconds,
+        backward=BACKWARD * (compute_seconds or 0.0) / load.micro_batches,
+        latency_origin=speeds.latency_origin,
+    )  # fmt: skip

@@ -1,0 +1,246 @@
+"""Memory of one rank: state by formula, activations where a profile of the model has them."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from gangline.planner.cost.optimizer import OptimizerModel
+from gangline.planner.layouts.layout import Shape
+from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, SHARES, WEIGHT_BYTES
+from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
+from gangline.spec.plan import Precision
+from gangline.spec.profile import MatrixWork, ModelProfile, Trace, Unit
+from gangline.spec.strategies import traits_of
+
+STAGED_BYTES = 4 * 64 * 2**20
+"""Bytes of moments in files: two pieces of the state of 64 MiB of parameters, one under way."""
+
+COMPUTED_AGAIN = 1.3
+"""Share of what a block saves: that, and the gradients on the way through it."""
+
+Offload = Literal["auto", "none", "cpu", "activations", "optimizer_nvme"]
+
+
+def state_bytes(profile: ModelProfile, moment_bytes: float) -> int:
+    """Bytes of one whole copy, whose optimizer keeps `moment_bytes` for each parameter."""
+    owned = profile.matrix_work.owner_bytes if profile.matrix_work else 0
+    return round((WEIGHT_BYTES + GRADIENT_BYTES + moment_bytes) * profile.parameters) + owned
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryLoad:
+    """What a rank of some shape is asked to hold in addition to its state."""
+
+    micro_batch: int = 0
+    """Samples of one pass; 0: activations do not count."""
+    micro_batches: int = 1
+    """Micro-batches of one step: shards meet once a step, so that until then more than one has whole gradients."""
+    live: float = 1.0
+    """Micro-batches whose activations a rank of a pipeline holds at once, each of its own stages."""
+    checkpointing: str = "none"
+    loss_chunks: int = 1
+    precision: Precision = "fp32"
+    offload: Offload = "none"
+    gradient_sync: Literal["last", "each"] = "last"
+    """Reduced after each micro-batch, shards never have whole gradients."""
+    moment_bytes: float = ADAMW_MOMENT_BYTES
+    """Bytes that the optimizer keeps for each parameter."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryParts:
+    """Bytes of one rank at its peak, by cause."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    gathered: float
+    """Whole weights in addition to their shards, and what blocks exchange."""
+    activations: float
+    updates: float = 0.0
+    """Updates of matrices, and their state that is read from files: at the end of a step, beyond what activations take,
+    which are not there then."""
+
+    @property
+    def total(self) -> float:
+        """Bytes of all causes together."""
+        return sum(self.by_cause.values())
+
+    @property
+    def by_cause(self) -> dict[str, float]:
+        """Bytes by the name of their cause; updates where there are any."""
+        names = ("weights", "gradients", "optimizer", "gathered", "activations")
+        updates = {"updates": self.updates} if self.updates else {}
+        return {name: getattr(self, name) for name in names} | updates
+
+
+def rank_parts(profile: ModelProfile, shape: Shape, load: MemoryLoad = MemoryLoad()) -> MemoryParts:
+    """What one rank holds at its peak, as far as it is known."""
+    shard_parameters, mesh = _shard_parameters(profile, shape), shape.mesh
+    moments = load.moment_bytes * shard_parameters / mesh.size_of(shape.wrapping.optimizer_axes)
+    if load.offload == "optimizer_nvme":
+        moments = min(moments, _staged(profile, shape, load))
+    else:
+        moments += _owner_state(profile, shape)
+    gathered, exchanged = _gathered(profile, shape, load.precision)
+    kept_bytes, loss_bytes, block_bytes = _activations(profile, shape, load)
+    on_host = load.offload == "cpu"
+    activations = kept_bytes + max(loss_bytes, block_bytes)
+    gradients = _gradients(profile, shape, load, activations=activations)
+    return MemoryParts(
+        weights=0.0 if on_host else WEIGHT_BYTES * shard_parameters,
+        gradients=gradients,
+        optimizer=0.0 if on_host else moments,
+        gathered=gathered + max(0.0, exchanged - max(0.0, loss_bytes - block_bytes)),
+        activations=activations,
+        updates=max(0.0, _after_step(profile, shape, load) - gradients - activations),
+    )
+
+
+def _staged(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
+    """Bytes of moments in files: a parameter of more than a piece is its own piece, and the next one is under way."""
+    largest = max((each.rows * each.columns for each in profile.shapes), default=0)
+    cut = shape.mesh.dp_shard * shape.mesh.cp * shape.mesh.tp * shape.mesh.size_of(shape.wrapping.optimizer_axes)
+    return max(STAGED_BYTES, load.moment_bytes * largest / cut + STAGED_BYTES / 2)
+
+
+def _after_step(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
+    """Gradients, updates of matrices and their state from files at the end of a step, when no activations are there;
+    0: no updates travel, no state is in files."""
+    if load.offload == "cpu":
+        return 0.0
+    taken = _update_bytes(profile, shape)
+    if load.offload == "optimizer_nvme":
+        taken += _state_in_use(profile, shape)
+    return GRADIENT_BYTES * _shard_parameters(profile, shape) + taken if taken else 0.0
+
+
+def _update_bytes(profile: ModelProfile, shape: Shape) -> float:
+    work = profile.matrix_work
+    return OptimizerModel(matrix_work=work).update_bytes(shape.mesh, owners=num_owners(shape, work))
+
+
+def _owner_state(profile: ModelProfile, shape: Shape) -> float:
+    """State of matrices that a rank owns: their state is on one rank of all that share them."""
+    work = profile.matrix_work
+    return work.owner_bytes / (shape.mesh.pp * num_owners(shape, work)) if work else 0.0
+
+
+def _state_in_use(profile: ModelProfile, shape: Shape) -> float:
+    """State of the matrices that an owner updates together, the largest alone if it is more than an equal share."""
+    work = profile.matrix_work
+    if work is None:
+        return 0.0
+    return min(work.batch * work.largest_owner_bytes, max(work.largest_owner_bytes, _owner_state(profile, shape)))
+
+
+def num_owners(shape: Shape, work: MatrixWork | None) -> int:
+    """Ranks of a stage that share the matrix updates of one copy of it; replicas that meet rarely have one each."""
+    rarely = (traits := traits_of(shape.strategy)) is not None and traits.averages_rarely
+    mesh = replace(shape.mesh, dp_replicate=1) if rarely else shape.mesh
+    return OptimizerModel(matrix_work=work).owners(mesh)
+
+
+def rank_bytes(profile: ModelProfile | None, shape: Shape) -> float | None:
+    """Peak of one rank; None: the size of the model is not known."""
+    return None if profile is None else rank_parts(profile, shape, MemoryLoad()).total
+
+
+def host_bytes(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
+    """What one rank holds in the memory of its server instead."""
+    if load.offload != "cpu":
+        return 0.0
+    kept = (WEIGHT_BYTES + GRADIENT_BYTES + load.moment_bytes) * _shard_parameters(profile, shape)
+    return kept + _update_bytes(profile, shape)
+
+
+def _stage_parameters(profile: ModelProfile, shape: Shape) -> float:
+    """Parameters that a rank computes with; experts are shards like all others."""
+    return profile.parameters / (shape.mesh.pp * shape.mesh.tp)
+
+
+def _shard_parameters(profile: ModelProfile, shape: Shape) -> float:
+    return _stage_parameters(profile, shape) / (shape.mesh.dp_shard * shape.mesh.cp)
+
+
+def _gradients(profile: ModelProfile, shape: Shape, load: MemoryLoad, *, activations: float) -> float:
+    """What they add to the peak: they come as activations go, but for those of DDP, whose buckets stay, and those of
+    earlier micro-batches, which shards leave whole until the last one."""
+    if shape.wrapping.shards:
+        if load.micro_batches > 1 and load.gradient_sync == "last":
+            return GRADIENT_BYTES * _stage_parameters(profile, shape)
+        own = 0.0 if load.offload == "cpu" else GRADIENT_BYTES * _shard_parameters(profile, shape)
+    else:
+        own = GRADIENT_BYTES * _shard_parameters(profile, shape)
+        if load.micro_batches > 1 or shape.traits.has_buckets:
+            return own
+    return max(0.0, own - activations)
+
+
+def _gathered(profile: ModelProfile, shape: Shape, precision: Precision) -> tuple[float, float]:
+    """What stays whole from forward to backward, and what a block needs while it goes back.
+
+    fsdp keeps what lies outside the blocks, zero2 and what is cut into stages keep all. A block that goes back has
+    gradients and sends them in float32; under fsdp it is whole for that, and so is the next one.
+    """
+    wrapping, width = shape.wrapping, PASS_BYTES[precision]
+    block = (profile.largest_block_parameters or 0) / shape.mesh.tp
+    if wrapping.reshards:
+        return width * profile.outside_parameters / shape.mesh.tp, (3 * width + GRADIENT_BYTES) * block
+    if wrapping.is_composable:  # torch builds `replicate` on `fully_shard`
+        return width * _stage_parameters(profile, shape), (width + GRADIENT_BYTES) * block
+    return 0.0, 0.0
+
+
+def _activations(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> tuple[float, float, float]:
+    """Kept from forward to backward; additional bytes at the loss; additional bytes at a block that is computed again.
+
+    Tensor- and context-parallel peers share those of a sample, but for what goes into each half of a block; stages
+    share those of the model.
+    """
+    mesh, trace = shape.mesh, profile.trace(load.precision)
+    share = load.micro_batch / (mesh.tp * mesh.cp)
+    if not load.micro_batch:
+        return 0.0, 0.0, 0.0
+    fixed, blocks = _fixed(trace, shape, load), _blocks(trace)
+    if trace is None or not blocks:
+        whole = share * (profile.activations(load.precision) or 0)
+        return fixed + whole * kept_share(load.checkpointing) * load.live / mesh.pp, 0.0, 0.0
+    saved = min(sum(unit.count * unit.saved_bytes for unit in blocks), trace.activation_bytes_per_sample)
+    handed = sum(unit.count * unit.boundary_bytes for unit in blocks)
+    kept_bytes = _kept(load.checkpointing, saved, handed)
+    if load.checkpointing != "full":
+        kept_bytes = min(kept_bytes + 2 * (mesh.tp - 1) * handed, mesh.tp * kept_bytes)
+    largest = max(unit.saved_bytes for unit in blocks) / sum(unit.count * unit.saved_bytes for unit in blocks)
+    again = COMPUTED_AGAIN * saved * largest if load.checkpointing != "none" else 0.0
+    outside = (trace.activation_bytes_per_sample - saved) / load.loss_chunks
+    return fixed + share * kept_bytes * load.live / mesh.pp, share * outside, share * again
+
+
+def _blocks(trace: Trace | None) -> list[Unit]:
+    """Those that keep something."""
+    return [unit for unit in trace.units if unit.name and unit.saved_bytes] if trace else []
+
+
+def kept_share(word: str) -> float:
+    """Share of activations that `word` keeps, of a model whose blocks were not traced."""
+    if word in SHARES:
+        return SHARES[word]
+    return 1.0 - (1.0 - SHARES["full"]) / int(word.removeprefix("every_"))
+
+
+def _kept(word: str, saved: float, handed: float) -> float:
+    """Bytes of all blocks, from forward to backward: what they save, or what is handed to them."""
+    if word == "none":
+        return saved
+    if word == "full":
+        return min(saved, handed)
+    if word == "selective":
+        return SHARES["selective"] * saved
+    return saved - max(0.0, saved - handed) / int(word.removeprefix("every_"))
+
+
+def _fixed(trace: Trace | None, shape: Shape, load: MemoryLoad) -> float:
+    """Whatever the number of samples; under autocast that is mostly weights in 16 bits, which shards have gathered."""
+    if trace is None or (shape.wrapping.shards and load.precision != "fp32"):
+        return 0.0
+    return trace.activation_bytes_fixed / (shape.mesh.tp * shape.mesh.pp)
