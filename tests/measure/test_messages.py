@@ -12,7 +12,7 @@ from tests.train.gang import ROOT
 from tests.train.weighing import plan_of
 
 from gangline.planner.cost.traffic import PassLoad, collectives
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout
 from gangline.spec.codec import from_plain
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Memory, ProgramSpec
@@ -99,6 +99,6 @@ def test_bytes_of_a_step_are_those_that_were_sent(seen, name):
         checkpointing=plan.memory.activation_checkpointing,
     )  # fmt: skip
     reported = Counter()
-    for each in collectives(profile, Shape(plan.strategy, plan.mesh), load):
+    for each in collectives(profile, Layout(plan.strategy, plan.mesh), load):
         reported[each.kind] += each.count * each.size_bytes
     assert reported == pytest.approx(sent[name])

@@ -14,7 +14,7 @@ from gangline.planner.cost.forecast import ExecutionOptions, formula_of
 from gangline.planner.formula.search import formula_profile
 from gangline.planner.gpu_kinds import choose_kinds
 from gangline.planner.gpu_pair import GpuPair, with_batch
-from gangline.planner.layouts.layout import shape_of
+from gangline.planner.layouts.layout import layout_of
 from gangline.planner.plans import make_plan
 from gangline.planner.request import PlanRequest
 from gangline.spec.config.line import MeshTable, PlanTable
@@ -100,7 +100,7 @@ def test_no_split_is_done_sooner_than_the_one_of_a_traced_model():
     asked = line(batch=512, steps=2000, strategy="ddp", mesh=MeshTable(micro_batch=1))
     choice = kinds_of(TRACED, asked).choice
     pair = GpuPair.of(asked, BOTH.kinds, lambda asked, each: PlanRequest.about(asked, SITE, each, TRACED, ()))
-    shape, options = shape_of("ddp", 128), ExecutionOptions(micro_batch=1, precision="bf16", memory=Memory())
+    shape, options = layout_of("ddp", 128), ExecutionOptions(micro_batch=1, precision="bf16", memory=Memory())
     by_share = [
         [formula_of(with_batch(each, share * 128).evidence, shape, options).step_seconds for share in range(1, 8)]
         for each in pair.requests
@@ -114,7 +114,7 @@ def test_kinds_that_earlier_runs_measured_are_corrected_each_by_its_own():
     terms = (Term(part="compute", seconds=0.01, raw_seconds=0.01, origin="measured"),)
     history = [
         MeasuredRun(
-            run="r", strategy="ddp", mesh=shape_of("ddp", 8).mesh, device="cuda", device_name="a100", precision="bf16",
+            run="r", strategy="ddp", mesh=layout_of("ddp", 8).mesh, device="cuda", device_name="a100", precision="bf16",
             global_batch=8, micro_batch=1, step_seconds=0.02, parts={"compute": 0.02},
             forecast=Forecast(terms=terms, step_seconds=0.01, device_name="a100"),
         )

@@ -15,7 +15,7 @@ from gangline.planner.budget import check
 from gangline.planner.candidates import rank
 from gangline.planner.choice import choose_plan
 from gangline.planner.contest import TimeBounds
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout
 from gangline.planner.request import PlanRequest
 from gangline.spec.codec import to_plain
 from gangline.spec.config.line import MemoryTable, PlanTable
@@ -191,7 +191,7 @@ def ranked(asks, site, there, profile, shapes=None):
         choice = choose_plan(asks, site, there, profile)
     except ConfigError:
         return None
-    considered = [Shape(each.strategy, each.mesh) for each in choice.candidates if each.verdict != "unsupported"]
+    considered = [Layout(each.strategy, each.mesh) for each in choice.candidates if each.verdict != "unsupported"]
     ranking = rank(PlanRequest.about(asks, site, there, profile, ()), considered if shapes is None else shapes)
     assert shapes or ranking.order[0].name == choice.name
     return ranking

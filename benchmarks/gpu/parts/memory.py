@@ -73,13 +73,13 @@ def formulas(shapes: Shapes, plans: dict[str, Any]) -> dict[str, float]:
     from planning_inputs import profile_of
 
     from gangline.planner.cost.memory import MemoryLoad, rank_parts
-    from gangline.planner.layouts.layout import Shape
+    from gangline.planner.layouts.layout import Layout
 
     profile, found = profile_of(shapes.billion), {}
     for name, plan in plans.items():
         load = MemoryLoad(micro_batch=plan.micro_batch, checkpointing=plan.memory.activation_checkpointing,
                     loss_chunks=plan.memory.loss_chunks, precision=plan.precision)  # fmt: skip
-        found[name] = rank_parts(profile, Shape(plan.strategy, plan.mesh), load).total
+        found[name] = rank_parts(profile, Layout(plan.strategy, plan.mesh), load).total
     return found
 
 

@@ -20,7 +20,7 @@ PUBLIC = {
     ),
     "layouts.bubble": ("require_schedule",),
     "layouts.degrees": ("NO_RULES", "degrees_that_work"),
-    "layouts.layout": ("Shape", "program_decides"),
+    "layouts.layout": ("Layout", "program_decides"),
     "layouts.pipeline": ("pipeline_conflicts_of_plan",),
     "layouts.schedules": ("SINGLE", "num_stages", "owner_of", "stages_of"),
     "layouts.stage_cut": ("stage_ranges", "stages_of_parameters"),

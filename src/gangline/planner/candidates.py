@@ -1,9 +1,9 @@
-"""Candidates of a plan: evaluates every shape that a line may get, and ranks those that fit.
+"""Candidates of a plan: evaluates every layout that a line may get, and ranks those that fit.
 
 The objective of the line (time or money) decides within its bounds. Times come from earlier runs and from forecasts;
-where the first shape of the fixed order has no time, that order decides: fewest memory savings, then least traffic. How
-much communication overlaps with compute is unknown before a run: a shape beats a simpler one where it is faster by more
-than the band both without any overlap and with full overlap.
+where the first layout of the fixed order has no time, that order decides: fewest memory savings, then least traffic.
+How much communication overlaps with compute is unknown before a run: a layout beats a simpler one where it is faster by
+more than the band both without any overlap and with full overlap.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,8 @@ from gangline.errors import ConfigError
 from gangline.planner.budget import Excess
 from gangline.planner.contest import Contender, TimeBounds, winner
 from gangline.planner.layouts.degrees import require_cuts, require_one_node
-from gangline.planner.layouts.enumerate import cut_shapes, unused_axes
-from gangline.planner.layouts.layout import Shape, data_parallel_shapes, explicit_shape, shape_of
+from gangline.planner.layouts.enumerate import cut_layouts, unused_axes
+from gangline.planner.layouts.layout import Layout, data_parallel_layouts, explicit_layout, layout_of
 from gangline.planner.layouts.rules import (
     offload_obstacle,
     refusal_reason,
@@ -36,98 +36,98 @@ from gangline.spec.strategies import ONE_RANK, traits_of
 class Ranking:
     """An order, and what it was made of."""
 
-    order: Sequence[Shape] = ()
+    order: Sequence[Layout] = ()
     """Best first."""
-    first: Shape | None = None
+    first: Layout | None = None
     """First shape of the fixed order; None: nothing fits."""
-    times: Mapping[Shape, TimeBounds] = field(default_factory=dict)
+    times: Mapping[Layout, TimeBounds] = field(default_factory=dict)
     """Seconds of a step that can be compared with each other; empty: the fixed order decided."""
-    costs: Mapping[Shape, TimeBounds] = field(default_factory=dict)
+    costs: Mapping[Layout, TimeBounds] = field(default_factory=dict)
     """What the line wants least of: seconds of a step, or seconds of GPUs; of those that competed."""
-    over: Mapping[Shape, Excess] = field(default_factory=dict)
-    """Shapes beyond the bounds."""
+    over: Mapping[Layout, Excess] = field(default_factory=dict)
+    """Layouts beyond the bounds."""
 
 
-def rank(request: PlanRequest, runnable: Sequence[Shape]) -> Ranking:
+def rank(request: PlanRequest, runnable: Sequence[Layout]) -> Ranking:
     """Order those of `runnable` that fit."""
-    fitting = [shape for shape in runnable if request.fit(shape).holds]
-    fitting.sort(key=lambda shape: _fixed_order(request, shape))
+    fitting = [layout for layout in runnable if request.fit(layout).holds]
+    fitting.sort(key=lambda layout: _fixed_order(request, layout))
     times = _comparable(request, fitting)
     if not fitting or fitting[0] not in times:
         return Ranking(order=fitting, first=fitting[0] if fitting else None)
     costs = {
-        shape: bounds.times(shape.mesh.world_size if request.counts_money else 1)
-        for shape, bounds in times.items()
-        if shape == fitting[0] or not _leaves_ranks_idle(request, shape)
+        layout: bounds.times(layout.mesh.world_size if request.counts_money else 1)
+        for layout, bounds in times.items()
+        if layout == fitting[0] or not _leaves_ranks_idle(request, layout)
     }
-    over = {shape: found for shape in costs if (found := request.excess(request.forecast(shape))) is not None}
+    over = {layout: found for layout in costs if (found := request.excess(request.forecast(layout))) is not None}
     entries = [
-        Contender(plan=shape, cost=costs[shape], axes=shape.mesh.num_axes, excess=over.get(shape))
-        for shape in fitting
-        if shape in costs
+        Contender(plan=layout, cost=costs[layout], axes=layout.num_axes, excess=over.get(layout))
+        for layout in fitting
+        if layout in costs
     ]
     best = winner(entries, band=request.band, by_cost=False)
     others = sorted(
-        (shape for shape in fitting if shape != best),
-        key=lambda shape: (shape not in costs, shape in over, costs[shape].most if shape in costs else 0.0),
+        (layout for layout in fitting if layout != best),
+        key=lambda layout: (layout not in costs, layout in over, costs[layout].most if layout in costs else 0.0),
     )
     return Ranking(order=[best, *others], first=fitting[0], times=times, costs=costs, over=over)
 
 
-def _comparable(request: PlanRequest, shapes: Sequence[Shape]) -> dict[Shape, TimeBounds]:
-    """Measured times, and forecasts of other shapes with them: by the share that the fastest measured one was off,
+def _comparable(request: PlanRequest, layouts: Sequence[Layout]) -> dict[Layout, TimeBounds]:
+    """Measured times, and forecasts of other layouts with them: by the share that the fastest measured one was off,
     these are off, too. Without a forecast of any measured one, only measured times are compared."""
-    measured = {shape: seconds for shape in shapes if (seconds := request.seconds(shape)) is not None}
-    forecast = {shape: bounds for shape in shapes if (bounds := request.time_bounds(shape)) is not None}
-    known = {shape: TimeBounds.exactly(seconds) for shape, seconds in measured.items()}
-    both = [shape for shape in measured if shape in forecast]
+    measured = {layout: seconds for layout in layouts if (seconds := request.seconds(layout)) is not None}
+    forecast = {layout: bounds for layout in layouts if (bounds := request.time_bounds(layout)) is not None}
+    known = {layout: TimeBounds.exactly(seconds) for layout, seconds in measured.items()}
+    both = [layout for layout in measured if layout in forecast]
     if measured and not both:
         return known
     if both:
-        best = min(both, key=lambda shape: measured[shape])
+        best = min(both, key=lambda layout: measured[layout])
         most, least = measured[best] / forecast[best].most, measured[best] / forecast[best].least
-        forecast = {shape: TimeBounds(bounds.most * most, bounds.least * least) for shape, bounds in forecast.items()}
+        forecast = {layout: TimeBounds(bounds.most * most, bounds.least * least) for layout, bounds in forecast.items()}
     return forecast | known
 
 
-def _fixed_order(request: PlanRequest, shape: Shape) -> tuple[bool, bool, int, int]:
+def _fixed_order(request: PlanRequest, layout: Layout) -> tuple[bool, bool, int, int]:
     """The host comes last, a rank alone before it, then whatever cuts the model; `sort` keeps what is equal."""
-    effort = request.setting(shape).effort
-    mesh = shape.mesh
+    effort = request.setting(layout).effort
+    mesh = layout.mesh
     auto = request.line.train.strategy == "auto"
     cuts = (mesh.tp > 1) + (mesh.pp > 1) + (mesh.cp > 1) + (mesh.ep > 1) if auto else 0
-    return effort >= OFFLOAD_EFFORT, shape.traits is ONE_RANK, cuts, effort
+    return effort >= OFFLOAD_EFFORT, layout.traits is ONE_RANK, cuts, effort
 
 
-def _leaves_ranks_idle(request: PlanRequest, shape: Shape) -> bool:
+def _leaves_ranks_idle(request: PlanRequest, layout: Layout) -> bool:
     """A rank alone, where the line wants more, or where a gang of cores rehearses one of GPUs."""
     ranks = request.line.train.ranks
     least = ranks[0] if isinstance(ranks, tuple) else 1 if ranks == "auto" else ranks
-    return shape.traits is ONE_RANK and (least > 1 or request.pool.device == "cpu")
+    return layout.traits is ONE_RANK and (least > 1 or request.pool.device == "cpu")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EvaluatedShapes:
-    """Every shape that was evaluated, in one of three places."""
+class EvaluatedLayouts:
+    """Every layout that was evaluated, in one of three places."""
 
     ranking: Ranking
     """Order of those that fit."""
-    too_large: list[Shape]
-    unsupported: dict[Shape, str]
-    """Shapes that ranks cannot run, with the reason."""
+    too_large: list[Layout]
+    unsupported: dict[Layout, str]
+    """Layouts that ranks cannot run, with the reason."""
 
     @property
-    def ranked(self) -> Sequence[Shape]:
-        """Shapes that fit, the best first."""
+    def ranked(self) -> Sequence[Layout]:
+        """Layouts that fit, the best first."""
         return self.ranking.order
 
     @property
-    def order(self) -> list[Shape]:
-        """Shapes that run, the best first; those that do not fit are last."""
+    def order(self) -> list[Layout]:
+        """Layouts that run, the best first; those that do not fit are last."""
         return [*self.ranked, *self.too_large]
 
 
-def evaluate_shapes(request: PlanRequest) -> EvaluatedShapes:
+def evaluate_layouts(request: PlanRequest) -> EvaluatedLayouts:
     """Weigh what the line asks for; left to itself all that shares data, and all that cuts the model where forecasts
     can say what that is worth, or where sharing data fits in no way.
 
@@ -137,13 +137,13 @@ def evaluate_shapes(request: PlanRequest) -> EvaluatedShapes:
     line, pool, profile = request.line, request.pool, request.profile
     require_options(line)
     if line.train.strategy != "auto":
-        return _sort(request, [_asked_shape(line, pool, profile)])
-    shapes = data_parallel_shapes(line, pool, profile)
-    evaluated = _sort(request, shapes)
+        return _sort(request, [_asked_layout(line, pool, profile)])
+    layouts = data_parallel_layouts(line, pool, profile)
+    evaluated = _sort(request, layouts)
     if profile is not None and (
         _is_timed(request, evaluated) or not any(_fits_without_host(request, each) for each in evaluated.ranked)
     ):
-        evaluated = _sort(request, [*shapes, *cut_shapes(line, pool, profile)])
+        evaluated = _sort(request, [*layouts, *cut_layouts(line, pool, profile)])
         evaluated.unsupported.update(unused_axes(line, pool, profile))
     return evaluated
 
@@ -151,7 +151,7 @@ def evaluate_shapes(request: PlanRequest) -> EvaluatedShapes:
 def fitting_plan(request: PlanRequest) -> FittingPlan | None:
     """What would be chosen; None: nothing fits."""
     try:
-        ranked = evaluate_shapes(request).ranked
+        ranked = evaluate_layouts(request).ranked
     except ConfigError:
         return None
     if not ranked:
@@ -160,49 +160,49 @@ def fitting_plan(request: PlanRequest) -> FittingPlan | None:
     return FittingPlan(ranked[0].name, None if bounds is None else bounds.most, request.fit(ranked[0]).need_bytes)
 
 
-def _sort(request: PlanRequest, shapes: Sequence[Shape]) -> EvaluatedShapes:
-    reasons = {shape: _refusal_reason(request, shape) for shape in shapes}
-    runnable = [shape for shape in shapes if reasons[shape] is None]
+def _sort(request: PlanRequest, layouts: Sequence[Layout]) -> EvaluatedLayouts:
+    reasons = {layout: _refusal_reason(request, layout) for layout in layouts}
+    runnable = [layout for layout in layouts if reasons[layout] is None]
     if not runnable:
         raise ConfigError(next(reason for reason in reasons.values() if reason))
-    return EvaluatedShapes(
+    return EvaluatedLayouts(
         ranking=rank(request, runnable),
-        too_large=[shape for shape in runnable if not request.fit(shape).holds],
-        unsupported={shape: reason for shape, reason in reasons.items() if reason is not None},
+        too_large=[layout for layout in runnable if not request.fit(layout).holds],
+        unsupported={layout: reason for layout, reason in reasons.items() if reason is not None},
     )
 
 
-def _refusal_reason(request: PlanRequest, shape: Shape) -> str | None:
-    return offload_obstacle(request.line, shape, request.pool.device) or refusal_reason(
-        request.line, shape, request.profile
+def _refusal_reason(request: PlanRequest, layout: Layout) -> str | None:
+    return offload_obstacle(request.line, layout, request.pool.device) or refusal_reason(
+        request.line, layout, request.profile
     )
 
 
-def _is_timed(request: PlanRequest, evaluated: EvaluatedShapes) -> bool:
+def _is_timed(request: PlanRequest, evaluated: EvaluatedLayouts) -> bool:
     """Forecasts say how long the first plan of the fixed order takes, and so what another one is worth."""
     first = evaluated.ranking.first
     return first is not None and request.formula(first).step_seconds is not None
 
 
-def _fits_without_host(request: PlanRequest, shape: Shape) -> bool:
+def _fits_without_host(request: PlanRequest, layout: Layout) -> bool:
     """It fits without the host's memory."""
-    return request.setting(shape).effort < OFFLOAD_EFFORT
+    return request.setting(layout).effort < OFFLOAD_EFFORT
 
 
-def _asked_shape(line: Line, pool: Pool, profile: ModelProfile | None) -> Shape:
+def _asked_layout(line: Line, pool: Pool, profile: ModelProfile | None) -> Layout:
     strategy = line.train.strategy
     if strategy == "explicit":
-        shape = explicit_shape(line)
-        require_cuts(shape.mesh.tp, profile)
-        require_task(line, shape.mesh)
-        require_axes(shape.mesh, profile)
-        require_runnable(shape.strategy, key="train.mesh")
-        check_world(line, pool, shape.mesh.world_size, shares=shape.mesh.data_parallel, key="train.mesh")
-        require_one_node(shape.mesh, ranks_per_node(pool, shape.mesh.world_size))
-        return shape
+        layout = explicit_layout(line)
+        require_cuts(layout.mesh.tp, profile)
+        require_task(line, layout.mesh)
+        require_axes(layout.mesh, profile)
+        require_runnable(layout.strategy, key="train.mesh")
+        check_world(line, pool, layout.mesh.world_size, shares=layout.mesh.data_parallel, key="train.mesh")
+        require_one_node(layout.mesh, ranks_per_node(pool, layout.mesh.world_size))
+        return layout
     require_runnable(strategy)
     world = 1 if traits_of(strategy) is ONE_RANK else choose_world(line, pool)
-    shape = shape_of(strategy, world, num_nodes(pool, world), profile)
-    require_task(line, shape.mesh)
-    require_axes(shape.mesh, profile)
-    return shape
+    layout = layout_of(strategy, world, num_nodes(pool, world), profile)
+    require_task(line, layout.mesh)
+    require_axes(layout.mesh, profile)
+    return layout

@@ -11,8 +11,7 @@ from gangline.planner.cost.traffic import PassLoad, edge_bytes, traced_rings
 from gangline.planner.formula.exchange import formula_rings
 from gangline.planner.formula.search import averaging_of
 from gangline.planner.formula.step_time import stages_of
-from gangline.planner.layouts.enumerate import ModelLayout
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import GpuTable
 from gangline.spec.gang.podset import PipelineTraffic
@@ -40,17 +39,16 @@ def plan_edges(choice: PlanChoice, profile: ModelProfile, *, line: Line) -> Edge
 
 def plan_rings(choice: PlanChoice, profile: ModelProfile, *, line: Line, fullest: bool = False) -> list[RingTraffic]:
     """What data-parallel ranks of an average stage exchange, or those of the `fullest`, as the forecast counts it."""
-    shape, load, model = Shape(choice.strategy, choice.mesh), _load(choice, line), profile.transformer
+    layout, load, model = Layout(choice.strategy, choice.mesh), _load(choice, line), profile.transformer
     if profile.trace(choice.precision) is not None:
-        return traced_rings(profile, shape, load)
+        return traced_rings(profile, layout, load)
     stages = stages_of(model, choice.mesh.pp, choice.pp_schedule) if model and fullest else None
-    layout = ModelLayout(mesh=choice.mesh, wrapping=shape.wrapping)
     return formula_rings(profile, layout, load, averaging_of(line, profile), stages=stages)
 
 
 def _load(choice: PlanChoice, line: Line) -> PassLoad:
     options = ExecutionOptions(micro_batch=choice.micro_batch, precision=choice.precision, memory=choice.memory)
-    return pass_load(line, Shape(choice.strategy, choice.mesh), options)
+    return pass_load(line, Layout(choice.strategy, choice.mesh), options)
 
 
 def plan_certificate(

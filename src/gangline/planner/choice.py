@@ -9,10 +9,10 @@ from difflib import get_close_matches
 
 from gangline.errors import UsageError
 from gangline.fabric.inventory import Fabric
-from gangline.planner.candidates import EvaluatedShapes, evaluate_shapes, fitting_plan
+from gangline.planner.candidates import EvaluatedLayouts, evaluate_layouts, fitting_plan
 from gangline.planner.cost.interruptions import save_costs_of
 from gangline.planner.gpu_pair import Ask
-from gangline.planner.layouts.layout import Shape, display_name, elastic_sizes, program_decides
+from gangline.planner.layouts.layout import Layout, display_name, elastic_sizes, program_decides
 from gangline.planner.layouts.pipeline import choose_schedule, idle_share, require_stages
 from gangline.planner.pool import num_nodes
 from gangline.planner.reasons import (
@@ -78,10 +78,10 @@ class PlanChoice:
     sizes: tuple[Size, ...] = ()
     """Other numbers of ranks that an elastic gang may go on with; each holds the model."""
 
-    finalists: tuple[tuple[Shape, ShapeSetting], ...] = ()
+    finalists: tuple[tuple[Layout, ShapeSetting], ...] = ()
     """The best and the runner-up, and how each would be run."""
     save_costs: SaveCosts | None = None
-    """Costs that earlier runs of this shape had; None: not known."""
+    """Costs that earlier runs of this layout had; None: not known."""
     federation: FederationPlan | None = None
     """Members that train; None: the ranks do."""
     search: SearchSummary | None = None
@@ -147,12 +147,12 @@ def choose_plan(
     request = ask(line, inventory)
     if profile is not None and profile.transformer is not None and not profile.traces and not program_decides(line):
         return choose_by_formula(request, profile.transformer, ask=ask, inventory=inventory)
-    evaluated = evaluate_shapes(request)
+    evaluated = evaluate_layouts(request)
     if not evaluated.ranked:
         change = suggest_change(line, inventory, lambda *changed: fitting_plan(ask(*changed)))
-        misses = [(shape, request.fit(shape)) for shape in evaluated.too_large]
+        misses = [(layout, request.fit(layout)) for layout in evaluated.too_large]
         raise refuse_all(request.pool, profile, request.evidence.moment_bytes, misses, change)
-    candidates = tuple(_candidate(request, shape, evaluated) for shape in evaluated.order)
+    candidates = tuple(_candidate(request, layout, evaluated) for layout in evaluated.order)
     cut = tuple(
         Candidate(name=each.name, strategy=each.strategy, mesh=each.mesh, verdict="unsupported", reason=reason)
         for each, reason in evaluated.unsupported.items()
@@ -167,7 +167,6 @@ def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inv
         ConfigError: Nothing fits that ranks here run.
     """
     from gangline.planner.formula import choice as by_formula  # a model that was traced needs none of it
-    from gangline.planner.formula.search import strategy_of_layout
 
     ranking = by_formula.rank_layouts(request, model)
     chosen = ranking.chosen
@@ -179,10 +178,10 @@ def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inv
         raise by_formula.refuse_layouts(request, ranking, model, suggest_change(request.line, inventory, fitting))
     evaluation, options = ranking.evaluation, by_formula.options_of(request, chosen)
     candidates = by_formula.candidates_of(request, ranking)
-    mesh, strategy = chosen.layout.mesh, strategy_of_layout(chosen.layout)
+    mesh, strategy = chosen.layout.mesh, chosen.layout.strategy
     sizes, too_few = elastic_sizes(
         request.line, strategy=strategy, mesh=mesh, micro_batch=options.micro_batch,
-        holds=lambda shape, micro_batch: by_formula.layout_holds(request, model, chosen, shape.mesh, micro_batch),
+        holds=lambda layout, micro_batch: by_formula.layout_holds(request, model, chosen, layout.mesh, micro_batch),
     )  # fmt: skip
     missing = f"; never on {', '.join(map(str, too_few))} ranks, which cannot hold it" if too_few else ""
     return PlanChoice(
@@ -210,30 +209,30 @@ def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inv
     )
 
 
-def _candidate(request: PlanRequest, shape: Shape, evaluated: EvaluatedShapes) -> Candidate:
-    setting, ranked = request.setting(shape), evaluated.ranked
+def _candidate(request: PlanRequest, layout: Layout, evaluated: EvaluatedLayouts) -> Candidate:
+    setting, ranked = request.setting(layout), evaluated.ranked
     candidate = Candidate(
-        name=display_name(request.line, shape),
-        strategy=shape.strategy,
-        mesh=shape.mesh,
+        name=display_name(request.line, layout),
+        strategy=layout.strategy,
+        mesh=layout.mesh,
         verdict="no_fit",
         reason=no_fit_reason(setting.fit),
-        forecast=request.forecast(shape),
+        forecast=request.forecast(layout),
     )
-    if shape == ranked[0] and program_decides(request.line):
+    if layout == ranked[0] and program_decides(request.line):
         return replace(candidate, verdict="chosen", reason=PROGRAM_DECIDES_REASON)
-    if shape == ranked[0]:
+    if layout == ranked[0]:
         is_requested = request.line.train.strategy != "auto"
         is_only = len(evaluated.order) + len(evaluated.unsupported) == 1
         line_memory, win_reason = _line_memory(request.line), winner_reason(request, evaluated.ranking)
         reason = chosen_reason(
-            shape, setting, request.profile, moment_bytes=request.evidence.moment_bytes,
+            layout, setting, request.profile, moment_bytes=request.evidence.moment_bytes,
             is_requested=is_requested, is_only=is_only, line_memory=line_memory, win_reason=win_reason,
         )  # fmt: skip
         return replace(candidate, verdict="chosen", reason=reason)
-    if shape in ranked:
-        lost = why_lost(request, evaluated.ranking, shape)
-        is_second = lost.verdict in ("lost", "more_axes") and shape == runner_up(request, evaluated.ranking)
+    if layout in ranked:
+        lost = why_lost(request, evaluated.ranking, layout)
+        is_second = lost.verdict in ("lost", "more_axes") and layout == runner_up(request, evaluated.ranking)
         return replace(candidate, verdict="runner_up" if is_second else lost.verdict, reason=lost.words)
     return candidate
 
@@ -249,7 +248,7 @@ def _line_memory(line: Line) -> Memory:
     )
 
 
-def _choice(request: PlanRequest, evaluated: EvaluatedShapes, candidates: tuple[Candidate, ...]) -> PlanChoice:
+def _choice(request: PlanRequest, evaluated: EvaluatedLayouts, candidates: tuple[Candidate, ...]) -> PlanChoice:
     winner, second = evaluated.ranked[0], runner_up(request, evaluated.ranking)
     setting, line = request.setting(winner), request.line
     require_stages(line, winner.mesh, setting.micro_batch, request.profile)
@@ -258,7 +257,7 @@ def _choice(request: PlanRequest, evaluated: EvaluatedShapes, candidates: tuple[
     idle = idle_share(line, winner.mesh, setting.micro_batch, schedule, trace)
     sizes, too_few = elastic_sizes(
         line, strategy=winner.strategy, mesh=winner.mesh, micro_batch=setting.micro_batch,
-        holds=lambda shape, micro_batch: request.fit_of(shape, micro_batch, setting.memory).holds,
+        holds=lambda layout, micro_batch: request.fit_of(layout, micro_batch, setting.memory).holds,
     )  # fmt: skip
     missing = f"; never on {', '.join(map(str, too_few))} ranks, which cannot hold it" if too_few else ""
     return PlanChoice(
@@ -275,6 +274,6 @@ def _choice(request: PlanRequest, evaluated: EvaluatedShapes, candidates: tuple[
         memory=setting.memory,
         pp_schedule=schedule,
         sizes=sizes,
-        finalists=tuple((shape, request.setting(shape)) for shape in (winner, second) if shape),
+        finalists=tuple((layout, request.setting(layout)) for layout in (winner, second) if layout),
         save_costs=save_costs_of([each for each in request.history if each.mesh == winner.mesh]),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gangline.errors import ConfigError
 from gangline.planner.candidates import Ranking
 from gangline.planner.cost.memory import state_bytes
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout
 from gangline.planner.pool import Pool
 from gangline.planner.request import PlanRequest
 from gangline.planner.settings import Fit, ShapeSetting
@@ -43,42 +43,42 @@ def winner_reason(request: PlanRequest, ranking: Ranking) -> str:
     return f"{what} than {first.name}, {_known(request, winner, first)}"
 
 
-def why_lost(request: PlanRequest, ranking: Ranking, shape: Shape) -> PlanReason:
+def why_lost(request: PlanRequest, ranking: Ranking, layout: Layout) -> PlanReason:
     """Reason of a plan that fits: what its bounds or its time say, else how near it comes and how it is less simple."""
     winner = ranking.order[0]
-    if (known := _by_numbers(request, ranking, shape)) is not None:
+    if (known := _by_numbers(request, ranking, layout)) is not None:
         return known
-    plain = loser_reason(shape, winner, (request.setting(shape), request.setting(winner)))
-    margin = _margin_words(request, ranking, shape)
+    plain = loser_reason(layout, winner, (request.setting(layout), request.setting(winner)))
+    margin = _margin_words(request, ranking, layout)
     return PlanReason(plain.verdict, f"{margin}; {plain.words}" if margin else plain.words)
 
 
-def _by_numbers(request: PlanRequest, ranking: Ranking, shape: Shape) -> PlanReason | None:
+def _by_numbers(request: PlanRequest, ranking: Ranking, layout: Layout) -> PlanReason | None:
     """What bounds and times say of a loser; None: they do not tell it from the winner."""
     winner = ranking.order[0]
-    if (excess := ranking.over.get(shape)) is not None:
+    if (excess := ranking.over.get(layout)) is not None:
         return PlanReason(excess.kind, excess.words)
-    if shape not in ranking.costs:
-        missing = request.formula(shape).missing
-        known = request.formula(winner).step_seconds is not None and shape not in ranking.times
+    if layout not in ranking.costs:
+        missing = request.formula(layout).missing
+        known = request.formula(winner).step_seconds is not None and layout not in ranking.times
         return PlanReason("lost", f"no step time: {missing}") if known and missing else None
-    if ranking.costs[winner].is_clearly_below(ranking.costs[shape], request.band):
-        return _share_slower(request, ranking, shape)
-    if request.pool.device != "cpu" and shape.mesh.world_size > winner.mesh.world_size:
-        return PlanReason("dearer", f"{shape.mesh.world_size} GPUs where {winner.mesh.world_size} are as fast")
+    if ranking.costs[winner].is_clearly_below(ranking.costs[layout], request.band):
+        return _share_slower(request, ranking, layout)
+    if request.pool.device != "cpu" and layout.mesh.world_size > winner.mesh.world_size:
+        return PlanReason("dearer", f"{layout.mesh.world_size} GPUs where {winner.mesh.world_size} are as fast")
     return None
 
 
-def _margin_words(request: PlanRequest, ranking: Ranking, shape: Shape) -> str:
+def _margin_words(request: PlanRequest, ranking: Ranking, layout: Layout) -> str:
     """How near a loser within the bounds comes to the winner; empty: that is not known."""
-    if shape not in ranking.costs or shape in ranking.over:
+    if layout not in ranking.costs or layout in ranking.over:
         return ""
-    most = ranking.costs[shape].beyond(ranking.costs[ranking.order[0]])
+    most = ranking.costs[layout].beyond(ranking.costs[ranking.order[0]])
     if abs(most) < _EQUAL:
         return "as cheap" if request.counts_money else "as fast"
     more, less = ("dearer", "cheaper") if request.counts_money else ("slower", "faster")
     winner = ranking.order[0]
-    both = request.seconds(winner) is not None and request.seconds(shape) is None
+    both = request.seconds(winner) is not None and request.seconds(layout) is None
     words = f"{100 * abs(most):.1f} % {more if most > 0 else less}{' by forecasts of both' if both else ''}"
     if abs(most) <= request.band:
         return f"{words}, within {100 * request.band:.0f} %"
@@ -89,7 +89,7 @@ _EQUAL = 0.0005
 """Share that no percentage shows."""
 
 
-def runner_up(request: PlanRequest, ranking: Ranking) -> Shape | None:
+def runner_up(request: PlanRequest, ranking: Ranking) -> Layout | None:
     """The best plan but the winner that is not the same by another name; None: there is none.
 
     `fsdp` and `zero2` of a model without blocks are one plan: what a rank holds and how long it takes are equal.
@@ -97,14 +97,14 @@ def runner_up(request: PlanRequest, ranking: Ranking) -> Shape | None:
     if not ranking.order:
         return None
     winner, *others = ranking.order
-    return next((shape for shape in others if not _is_same(request, shape, winner)), None)
+    return next((layout for layout in others if not _is_same(request, layout, winner)), None)
 
 
-def _is_same(request: PlanRequest, shape: Shape, winner: Shape) -> bool:
-    needs = [request.fit(each).need_bytes for each in (shape, winner)]
-    bounds = [request.time_bounds(each) for each in (shape, winner)]
+def _is_same(request: PlanRequest, layout: Layout, winner: Layout) -> bool:
+    needs = [request.fit(each).need_bytes for each in (layout, winner)]
+    bounds = [request.time_bounds(each) for each in (layout, winner)]
     seconds = [None if each_bounds is None else each_bounds.most for each_bounds in bounds]
-    return shape.mesh == winner.mesh and needs[0] is not None and _equal(*needs) and _equal(*seconds)
+    return layout.mesh == winner.mesh and needs[0] is not None and _equal(*needs) and _equal(*seconds)
 
 
 def _equal(one: float | None, other: float | None) -> bool:
@@ -113,15 +113,15 @@ def _equal(one: float | None, other: float | None) -> bool:
     return abs(one - other) <= _EQUAL * max(abs(one), abs(other))
 
 
-def _share_slower(request: PlanRequest, ranking: Ranking, shape: Shape) -> PlanReason:
+def _share_slower(request: PlanRequest, ranking: Ranking, layout: Layout) -> PlanReason:
     winner = ranking.order[0]
-    more = f"{100 * ranking.costs[shape].beyond(ranking.costs[winner]):.1f} %"
+    more = f"{100 * ranking.costs[layout].beyond(ranking.costs[winner]):.1f} %"
     if request.counts_money:
-        return PlanReason("dearer", f"{more} dearer, {_known(request, shape, winner)}")
-    seconds, best = request.seconds(shape), request.seconds(winner)
+        return PlanReason("dearer", f"{more} dearer, {_known(request, layout, winner)}")
+    seconds, best = request.seconds(layout), request.seconds(winner)
     if seconds is not None and best is not None:
         return PlanReason("lost", f"{more} slower: {format_step(seconds)} against {format_step(best)} a step, measured")
-    part, lost = slowest_part(request.formula(shape), request.formula(winner))
+    part, lost = slowest_part(request.formula(layout), request.formula(winner))
     return PlanReason("lost", f"{more} slower by forecast{f', most of it {part}' if lost > 0 else ''}")
 
 
@@ -132,8 +132,8 @@ def slowest_part(own: Forecast, best: Forecast) -> tuple[str, float]:
     return max(losses.items(), key=lambda each: each[1], default=("", 0.0))
 
 
-def _known(request: PlanRequest, *shapes: Shape) -> str:
-    return "measured" if all(request.seconds(shape) is not None for shape in shapes) else "by forecast"
+def _known(request: PlanRequest, *shapes: Layout) -> str:
+    return "measured" if all(request.seconds(layout) is not None for layout in shapes) else "by forecast"
 
 
 PROGRAM_DECIDES_REASON = "the program decides how"
@@ -144,7 +144,7 @@ _ALONE = "one rank has nothing to share"
 
 
 def chosen_reason(
-    shape: Shape,
+    layout: Layout,
     setting: ShapeSetting,
     profile: ModelProfile | None,
     *,
@@ -154,12 +154,12 @@ def chosen_reason(
     line_memory: Memory,
     win_reason: str = "",
 ) -> str:
-    """Why `shape` won; `alone`: no other plan was possible; `won`: over the first of the fixed order, with its numbers.
-    What was not known is said, too, and what was given up for memory beyond `given`, which the line asks for."""
+    """Why `layout` won: as the only one, or by `win_reason` over the first of the fixed order, with its numbers. What
+    was not known is said, too, and what was given up for memory beyond `line_memory`, which the line asks for."""
     reason = (
         "as the line asks"
         if is_requested
-        else win_reason or _why(shape, setting.fit, profile, moment_bytes, is_only=is_only)
+        else win_reason or _why(layout, setting.fit, profile, moment_bytes, is_only=is_only)
     )
     more = [_memory_savings_words(setting.memory, line_memory), _unknown(setting.fit, profile)]
     return "; ".join([reason, *(each for each in more if each)])
@@ -178,17 +178,17 @@ def _memory_savings_words(memory: Memory, line_memory: Memory = _NOTHING) -> str
     return ", ".join(each for each in words if each)
 
 
-def loser_reason(shape: Shape, winner: Shape, settings: tuple[ShapeSetting, ShapeSetting]) -> PlanReason:
-    """Why `shape`, which fits, lost to `winner` where times do not tell; settings are those of both, in this order."""
+def loser_reason(layout: Layout, winner: Layout, settings: tuple[ShapeSetting, ShapeSetting]) -> PlanReason:
+    """Why `layout`, which fits, lost to `winner` where times do not tell; settings are those of both, in this order."""
     own, other = settings
-    if shape.traits is ONE_RANK:
+    if layout.traits is ONE_RANK:
         return PlanReason("lost", f"one rank of {winner.mesh.world_size}: the others stay idle")
     if own.effort > other.effort:
         savings = _memory_savings_words(own.memory, other.memory) or "computes more again"
         return PlanReason("lost", f"spends more time on saving memory: {savings}")
-    if shape.mesh.num_axes > winner.mesh.num_axes:
-        return more_axes(shape.mesh.num_axes, winner.mesh.num_axes)
-    return PlanReason("lost", _more_traffic(shape.mesh, winner.mesh) or _of_copies(shape, winner))
+    if layout.num_axes > winner.num_axes:
+        return more_axes(layout.num_axes, winner.num_axes)
+    return PlanReason("lost", _more_traffic(layout.mesh, winner.mesh) or _of_copies(layout, winner))
 
 
 def more_axes(axes: int, least: int, before: str = "") -> PlanReason:
@@ -214,15 +214,15 @@ def _instead_of(count: int) -> str:
     return f" where {count} do" if count > 1 else ""
 
 
-def _of_copies(shape: Shape, winner: Shape) -> str:
-    own = shape.traits.wrapping
+def _of_copies(layout: Layout, winner: Layout) -> str:
+    own = layout.traits.wrapping
     if own and own.shares_optimizer:
         return "averages gradients and also sends out new parameters"
     if own and own.shards and not own.reshards and winner.traits is not COPIES:
         return "holds parameters whole from forward to backward"
-    if shape.traits.layout == "shards":
+    if layout.traits.layout == "shards":
         return "gathers parameters at each step" if winner.traits is COPIES else "gathers parameters across nodes"
-    return f"{shape.strategy} is no simpler than {winner.name}"
+    return f"{layout.strategy} is no simpler than {winner.name}"
 
 
 def no_fit_reason(fit: Fit) -> str:
@@ -232,12 +232,12 @@ def no_fit_reason(fit: Fit) -> str:
 
 
 def refuse_all(
-    pool: Pool, profile: ModelProfile | None, moment_bytes: float, misses: Sequence[tuple[Shape, Fit]], change: str
+    pool: Pool, profile: ModelProfile | None, moment_bytes: float, misses: Sequence[tuple[Layout, Fit]], change: str
 ) -> ConfigError:
     """Nothing fits: the two nearest misses, and the smallest `change` that would do; empty: none was found."""
     nearest = sorted(misses, key=lambda miss: miss[1].ratio or 0)[:2]
     needs = [
-        f"{shape.name} needs {fit.ratio or 0:.1f} times what a rank may hold ({fit.cause})" for shape, fit in nearest
+        f"{layout.name} needs {fit.ratio or 0:.1f} times what a rank may hold ({fit.cause})" for layout, fit in nearest
     ]
     parameters = profile.parameters if profile else 0
     state = state_bytes(profile, moment_bytes) if profile else 0
@@ -249,24 +249,24 @@ def refuse_all(
     )
 
 
-def _why(shape: Shape, fit: Fit, profile: ModelProfile | None, moment_bytes: float, *, is_only: bool) -> str:
-    if shape.traits is ONE_RANK:
+def _why(layout: Layout, fit: Fit, profile: ModelProfile | None, moment_bytes: float, *, is_only: bool) -> str:
+    if layout.traits is ONE_RANK:
         return _ALONE if is_only else "only a single rank fits: several copies or pieces need more than is there"
-    if shape.traits is COPIES:
+    if layout.traits is COPIES:
         return "fits every rank whole, nothing to shard" if fit.ratio is not None else "one axis, one all-reduce a step"
-    if shape.mesh.tp * shape.mesh.pp * shape.mesh.cp > 1:
-        return "sharing data alone does not fit: " + _cuts(shape.mesh)
+    if layout.mesh.tp * layout.mesh.pp * layout.mesh.cp > 1:
+        return "sharing data alone does not fit: " + _cuts(layout.mesh)
     whole = Fit(state_bytes(profile, moment_bytes) if profile else None, fit.usable_bytes).ratio
-    return "spends less time on saving memory than copies" if whole is None or whole <= 1 else _of_shards(shape, whole)
+    return "spends less time on saving memory than copies" if whole is None or whole <= 1 else _of_shards(layout, whole)
 
 
-def _of_shards(shape: Shape, whole: float) -> str:
+def _of_shards(layout: Layout, whole: float) -> str:
     """Why the state, which fills `whole` devices, is shared so."""
-    if shape.traits.layout == "replicas_of_shards":
+    if layout.traits.layout == "replicas_of_shards":
         return f"needs {whole:.1f} times one device, a node holds it: shards stay inside, gradients cross"
-    if shape.wrapping.shares_optimizer:
+    if layout.wrapping.shares_optimizer:
         return f"needs {whole:.1f} times one device, and without the others' moments it fits"
-    parts = shape.mesh.dp_shard
+    parts = layout.mesh.dp_shard
     return f"needs {whole:.1f} times one device, over {parts} it takes {whole / parts:.1f}"
 
 

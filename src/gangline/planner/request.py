@@ -1,4 +1,4 @@
-"""PlanRequest: one line on one device pool; caches settings, fits and forecasts of shapes."""
+"""PlanRequest: one line on one device pool; caches settings, fits and forecasts of layouts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from gangline.planner.contest import TimeBounds
 from gangline.planner.cost.forecast import ExecutionOptions, ForecastEvidence, forecast_of, formula_of, measured_seconds
 from gangline.planner.cost.interruptions import restart_time, with_interruptions
 from gangline.planner.cost.memory import MemoryLoad, host_bytes, rank_parts
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout
 from gangline.planner.layouts.pipeline import live_micro_batches, schedule_of
 from gangline.planner.pool import Pool, choose_precision, micro_batches, num_nodes, open_pool, ranks_per_node
 from gangline.planner.settings import OFFLOAD_EFFORT, Fit, ShapeSetting, effort, memories
@@ -41,8 +41,10 @@ class PlanRequest:
     """Share within which two step times count as equal."""
     evidence: ForecastEvidence
     """What forecasts are made of."""
-    _settings: dict[Shape, ShapeSetting] = field(default_factory=dict, compare=False)
-    _formulas: dict[tuple[Shape, ExecutionOptions, float | None], Forecast] = field(default_factory=dict, compare=False)
+    _settings: dict[Layout, ShapeSetting] = field(default_factory=dict, compare=False)
+    _formulas: dict[tuple[Layout, ExecutionOptions, float | None], Forecast] = field(
+        default_factory=dict, compare=False
+    )
 
     @staticmethod
     def about(
@@ -68,62 +70,62 @@ class PlanRequest:
         """The cheapest plan is wanted, not the fastest; cores cost nothing."""
         return self.line.plan.objective == "money" and self.pool.device != "cpu"
 
-    def setting(self, shape: Shape) -> ShapeSetting:
-        """The cheapest way to run `shape` that a rank holds, with the largest passes, unless forecasts say that another
-        one is faster; else the nearest miss, which leaves shards where they are if the line does.
+    def setting(self, layout: Layout) -> ShapeSetting:
+        """The cheapest way to run `layout` that a rank holds, with the largest passes, unless by forecast another one
+        is faster; else the nearest miss, which leaves shards where they are if the line does.
 
         Raises:
             ConfigError: The line's own micro-batch does not divide a rank's share.
         """
-        if shape not in self._settings:
-            self._settings[shape] = self._cheapest_setting(shape)
-        return self._settings[shape]
+        if layout not in self._settings:
+            self._settings[layout] = self._cheapest_setting(layout)
+        return self._settings[layout]
 
-    def _cheapest_setting(self, shape: Shape) -> ShapeSetting:
+    def _cheapest_setting(self, layout: Layout) -> ShapeSetting:
         misses = []
-        for size, memory in self._open_ways(shape):
-            each = self._setting_of(shape, size, memory)
+        for size, memory in self._open_ways(layout):
+            each = self._setting_of(layout, size, memory)
             if each.fit.holds:
-                return self._faster_setting(shape, each)
+                return self._faster_setting(layout, each)
             misses.append(each)
         least = min(miss.effort // OFFLOAD_EFFORT for miss in misses)
         return min(
             (each for each in misses if each.effort // OFFLOAD_EFFORT == least), key=lambda each: each.fit.ratio or 0
         )
 
-    def _open_ways(self, shape: Shape) -> Iterator[tuple[int, Memory]]:
+    def _open_ways(self, layout: Layout) -> Iterator[tuple[int, Memory]]:
         """All that the line leaves open, the least effort first, each with the largest passes first."""
-        sizes = micro_batches(self.line, shape.mesh)
-        for memory in memories(self.line, shape, self.pool.device, self.profile):
+        sizes = micro_batches(self.line, layout.mesh)
+        for memory in memories(self.line, layout, self.pool.device, self.profile):
             yield from ((size, memory) for size in sizes)
 
-    def _setting_of(self, shape: Shape, micro_batch: int, memory: Memory) -> ShapeSetting:
-        return ShapeSetting(micro_batch=micro_batch, memory=memory, fit=self.fit_of(shape, micro_batch, memory))
+    def _setting_of(self, layout: Layout, micro_batch: int, memory: Memory) -> ShapeSetting:
+        return ShapeSetting(micro_batch=micro_batch, memory=memory, fit=self.fit_of(layout, micro_batch, memory))
 
-    def _faster_setting(self, shape: Shape, first: ShapeSetting) -> ShapeSetting:
+    def _faster_setting(self, layout: Layout, first: ShapeSetting) -> ShapeSetting:
         """`first`, or the fastest of what is clearly faster: large passes that compute something again may gather less
         often."""
-        time_bounds = self._time_bounds(shape, first)
+        time_bounds = self._time_bounds(layout, first)
         if first.effort >= OFFLOAD_EFFORT or time_bounds is None:
             return first
         found = {(first.micro_batch, first.memory.gradient_sync): (time_bounds, first)}
-        for size, memory in self._open_ways(shape):
+        for size, memory in self._open_ways(layout):
             way = size, memory.gradient_sync
             if way in found or effort(memory) >= OFFLOAD_EFFORT:
                 continue
-            each = self._setting_of(shape, size, memory)
+            each = self._setting_of(layout, size, memory)
             if each.fit.holds:
-                found[way] = self._time_bounds(shape, each) or time_bounds, each
+                found[way] = self._time_bounds(layout, each) or time_bounds, each
         faster = [each for each in found.values() if each[0].is_clearly_below(time_bounds, self.band)]
         return min(faster, key=lambda each: each[0].most, default=(time_bounds, first))[1]
 
-    def fit(self, shape: Shape) -> Fit:
+    def fit(self, layout: Layout) -> Fit:
         """Need and room of a rank, as `setting` runs it."""
-        return self.setting(shape).fit
+        return self.setting(layout).fit
 
-    def fit_of(self, shape: Shape, micro_batch: int, memory: Memory) -> Fit:
-        """Need of a rank that runs `shape` so, and what it may hold; of offloaded shards also that of its server."""
-        mesh, pool = shape.mesh, self.pool
+    def fit_of(self, layout: Layout, micro_batch: int, memory: Memory) -> Fit:
+        """Need of a rank that runs `layout` so, and what it may hold; of offloaded shards also that of its server."""
+        mesh, pool = layout.mesh, self.pool
         local = ranks_per_node(pool, mesh.world_size)
         usable = pool.usable_bytes(local)
         if self.profile is None:
@@ -139,26 +141,26 @@ class PlanRequest:
             gradient_sync=memory.gradient_sync,
             moment_bytes=self.evidence.moment_bytes,
         )
-        on_host = host_bytes(self.profile, shape, load)
+        on_host = host_bytes(self.profile, layout, load)
         room = pool.usable_host_bytes(local)
         if room is not None and on_host > room:
             return Fit(on_host, room, f"shards on the host {format_bytes(on_host)}")
-        parts = rank_parts(self.profile, shape, load)
+        parts = rank_parts(self.profile, layout, load)
         cause = max(parts.by_cause.items(), key=lambda each: each[1])
         causes = tuple(MemoryCause(cause=name, size_bytes=size) for name, size in parts.by_cause.items())
         return Fit(parts.total, usable, f"{cause[0]} {format_bytes(cause[1])}", causes)
 
-    def seconds(self, shape: Shape) -> float | None:
+    def seconds(self, layout: Layout) -> float | None:
         """Measured seconds of a step."""
-        return measured_seconds(self.history, shape, self.pool, self.precision, self.line.train.global_batch)[0]
+        return measured_seconds(self.history, layout, self.pool, self.precision, self.line.train.global_batch)[0]
 
-    def forecast(self, shape: Shape, micro_batch: int | None = None) -> Forecast:
-        """Forecast of `shape` as `setting` runs it, or in passes of so many samples."""
-        setting = self.setting(shape)
-        options = self._options(shape, micro_batch or setting.micro_batch, setting.memory)
-        fit = self.fit_of(shape, options.micro_batch, setting.memory)
-        found = replace(forecast_of(self.evidence, shape, options, fit.need_bytes), memory_causes=fit.causes)
-        return self.interrupted(found, shape.mesh.world_size)
+    def forecast(self, layout: Layout, micro_batch: int | None = None) -> Forecast:
+        """Forecast of `layout` as `setting` runs it, or in passes of so many samples."""
+        setting = self.setting(layout)
+        options = self._options(layout, micro_batch or setting.micro_batch, setting.memory)
+        fit = self.fit_of(layout, options.micro_batch, setting.memory)
+        found = replace(forecast_of(self.evidence, layout, options, fit.need_bytes), memory_causes=fit.causes)
+        return self.interrupted(found, layout.mesh.world_size)
 
     def interrupted(self, forecast: Forecast, gpus: int) -> Forecast:
         """Forecast with what saves and failures of so many GPUs cost; failures of cores are not known: as it is."""
@@ -176,28 +178,28 @@ class PlanRequest:
         site, seeds = self.site, self.line.evaluate.seeds
         return excess(self.line.plan, site.limits, forecast, band=site.plan.band, seeds=seeds)
 
-    def formula(self, shape: Shape) -> Forecast:
-        """Forecast of `shape` as `setting` runs it, whatever equal runs took."""
-        setting = self.setting(shape)
-        return self._formula(shape, self._options(shape, setting.micro_batch, setting.memory))
+    def formula(self, layout: Layout) -> Forecast:
+        """Forecast of `layout` as `setting` runs it, whatever equal runs took."""
+        setting = self.setting(layout)
+        return self._formula(layout, self._options(layout, setting.micro_batch, setting.memory))
 
-    def time_bounds(self, shape: Shape) -> TimeBounds | None:
+    def time_bounds(self, layout: Layout) -> TimeBounds | None:
         """Seconds of a step by forecast; None: there is none."""
-        return self._time_bounds(shape, self.setting(shape))
+        return self._time_bounds(layout, self.setting(layout))
 
-    def _time_bounds(self, shape: Shape, setting: ShapeSetting) -> TimeBounds | None:
-        options = self._options(shape, setting.micro_batch, setting.memory)
-        most = self._formula(shape, options).step_seconds
-        least = None if most is None else self._formula(shape, options, overlap=1.0).step_seconds
+    def _time_bounds(self, layout: Layout, setting: ShapeSetting) -> TimeBounds | None:
+        options = self._options(layout, setting.micro_batch, setting.memory)
+        most = self._formula(layout, options).step_seconds
+        least = None if most is None else self._formula(layout, options, overlap=1.0).step_seconds
         return None if most is None or least is None else TimeBounds(most, least)
 
-    def _formula(self, shape: Shape, options: ExecutionOptions, *, overlap: float | None = None) -> Forecast:
+    def _formula(self, layout: Layout, options: ExecutionOptions, *, overlap: float | None = None) -> Forecast:
         """Computed once; `overlap` as of `formula_of`."""
-        key = shape, options, overlap
+        key = layout, options, overlap
         if key not in self._formulas:
-            self._formulas[key] = formula_of(self.evidence, shape, options, overlap=overlap)
+            self._formulas[key] = formula_of(self.evidence, layout, options, overlap=overlap)
         return self._formulas[key]
 
-    def _options(self, shape: Shape, micro_batch: int, memory: Memory) -> ExecutionOptions:
-        schedule = schedule_of(self.line, shape.mesh, micro_batch, self.profile)
+    def _options(self, layout: Layout, micro_batch: int, memory: Memory) -> ExecutionOptions:
+        schedule = schedule_of(self.line, layout.mesh, micro_batch, self.profile)
         return ExecutionOptions(micro_batch=micro_batch, precision=self.precision, schedule=schedule, memory=memory)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout
 from gangline.spec.config.line import Line
 from gangline.spec.forecast import MemoryCause
 from gangline.spec.plan import Device, Memory, Precision
@@ -65,7 +65,7 @@ OFFLOAD_EFFORT = 100
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShapeSetting:
-    """How a shape is run: what it takes at once, what that costs, and whether a rank holds it."""
+    """How a layout is run: what it takes at once, what that costs, and whether a rank holds it."""
 
     micro_batch: int
     memory: Memory
@@ -87,34 +87,34 @@ def effort(memory: Memory) -> int:
     return 2 * again + (memory.loss_chunks > 1) + sends + OFFLOAD_EFFORT * (memory.offload == "cpu")
 
 
-def memories(line: Line, shape: Shape, device: Device, profile: ModelProfile | None) -> Iterator[Memory]:
+def memories(line: Line, layout: Layout, device: Device, profile: ModelProfile | None) -> Iterator[Memory]:
     """What `train.memory` leaves open, cheapest first: nothing is recomputed or moved without need.
 
     Args:
         line: What it says of a key is what is yielded.
-        shape: That is to be run so.
+        layout: That is to be run so.
         device: That it runs on.
         profile: Of the model; None: nothing is known of it.
     """
     requested = line.train.memory.offload
     offloads = ["none"] if requested == "auto" else [requested]
-    if requested == "auto" and device == "cuda" and shape.wrapping.shards and profile is not None:
+    if requested == "auto" and device == "cuda" and layout.wrapping.shards and profile is not None:
         offloads.append("cpu")
-    syncs = gradient_syncs(line, shape, device, profile)
-    words, pieces = _checkpointing_values(line, shape, profile), _chunks(line, shape, profile)
+    syncs = gradient_syncs(line, layout, device, profile)
+    words, pieces = _checkpointing_values(line, layout, profile), _chunks(line, layout, profile)
     for offload, sync, word, chunks in product(offloads, syncs, words, pieces):
         yield Memory(activation_checkpointing=word, loss_chunks=chunks, offload=offload, gradient_sync=sync)  # type: ignore[arg-type]  # words of its keys
 
 
 def gradient_syncs(
-    line: Line, shape: Shape, device: Device, profile: ModelProfile | None
+    line: Line, layout: Layout, device: Device, profile: ModelProfile | None
 ) -> list[Literal["last", "each"]]:
     """Values that the line asks for, where there are shards that can; a pipeline reduces after its last micro-batch.
 
     Left open, `each` comes after all that is computed again, and on GPUs only.
     """
     requested = line.train.memory.gradient_sync
-    if not shape.wrapping.shards or shape.mesh.pp > 1 or requested == "last":
+    if not layout.wrapping.shards or layout.mesh.pp > 1 or requested == "last":
         return ["last"]
     if requested == "each":
         return ["each"]
@@ -122,18 +122,18 @@ def gradient_syncs(
     return ["last", "each"] if device == "cuda" and plain else ["last"]
 
 
-def _checkpointing_values(line: Line, shape: Shape, profile: ModelProfile | None) -> list[str]:
+def _checkpointing_values(line: Line, layout: Layout, profile: ModelProfile | None) -> list[str]:
     requested = line.train.memory.activation_checkpointing
     if requested != "auto":
         return [requested]
     if profile is None or profile.blocks == 0:
         return ["none"]
-    return [word for word in SHARES if word != "selective" or shape.mesh.ep == 1]  # shards are gathered inside
+    return [word for word in SHARES if word != "selective" or layout.mesh.ep == 1]  # shards are gathered inside
 
 
-def _chunks(line: Line, shape: Shape, profile: ModelProfile | None) -> list[int]:
+def _chunks(line: Line, layout: Layout, profile: ModelProfile | None) -> list[int]:
     requested = line.train.memory.loss_chunks
     if requested != "auto":
         return [requested]
     known = profile is not None and profile.traces and "loss_chunks" not in profile.obstacles
-    return [1, CHUNKS] if known and line.project.task is not None and shape.mesh.pp == 1 else [1]
+    return [1, CHUNKS] if known and line.project.task is not None and layout.mesh.pp == 1 else [1]

@@ -13,11 +13,11 @@ from gangline.planner.choice import PlanChoice, SearchSummary
 from gangline.planner.contest import Contender, TimeBounds, winner
 from gangline.planner.cost.forecast import ExecutionOptions, forecast_of, formula_of
 from gangline.planner.formula.choice import forecast_of_layout, options_of
-from gangline.planner.formula.search import formula_question, strategy_of_layout
+from gangline.planner.formula.search import formula_question
 from gangline.planner.formula.unlike import Side, UnlikeLayout, evaluate_unlike, unlike_bound_seconds
 from gangline.planner.gpu_pair import GpuPair, with_batch
 from gangline.planner.layouts.enumerate import divisors
-from gangline.planner.layouts.layout import Shape, shape_of
+from gangline.planner.layouts.layout import Layout, layout_of
 from gangline.planner.layouts.rules import offload_obstacle, refusal_reason
 from gangline.planner.pool import MOST_AUTO
 from gangline.planner.reasons import no_fit_reason
@@ -33,10 +33,10 @@ from gangline.units import format_bytes, format_number, format_step
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UnlikeShape:
-    """One way to run a shape on both kinds."""
+class UnlikeGang:
+    """One way to run a layout on both kinds."""
 
-    shape: Shape
+    layout: Layout
     micro_batch: int
     memory: Memory
     shares: tuple[int, ...]
@@ -95,8 +95,8 @@ def _by_formula(pair: GpuPair, model: Transformer) -> PlanChoice | Candidate:
         for request, plan in zip(pair.busiest(mesh, best.shares), best.plans, strict=True)
     )
     options = options_of(pair.requests[0], best.plans[0])
-    gang = UnlikeShape(
-        shape=Shape(strategy_of_layout(best.layout), mesh), micro_batch=options.micro_batch, memory=options.memory,
+    gang = UnlikeGang(
+        layout=best.layout, micro_batch=options.micro_batch, memory=options.memory,
         shares=best.shares, forecasts=(one, other),
     )  # fmt: skip
     summary = SearchSummary(
@@ -117,23 +117,23 @@ def _need(pair: GpuPair, best: UnlikeLayout) -> Fit:
 
 
 def _traced(pair: GpuPair, profile: ModelProfile) -> PlanChoice | Candidate:
-    search = UnlikeShapes(pair, profile)
+    search = UnlikeGangs(pair, profile)
     found = search.found()
     if missing := next((each.missing for each in found if each.missing), ""):
         return _none(pair, "lost", f"no step time: {missing}")
     if found:
         entries = [
-            Contender(plan=each, cost=TimeBounds.exactly(each.step_seconds), axes=each.shape.mesh.num_axes)
+            Contender(plan=each, cost=TimeBounds.exactly(each.step_seconds), axes=each.layout.num_axes)
             for each in found
         ]
         best = winner(entries, band=pair.requests[0].band)
-        return _Chosen(pair, best, best.shape.name, _bound(pair, best)).choice()
+        return _Chosen(pair, best, best.layout.name, _bound(pair, best)).choice()
     if search.misses:
         return _none(pair, "no_fit", no_fit_reason(min(search.misses, key=lambda each: each.ratio or 0.0)))
     return _none(pair, "unsupported", "no replicas that the line allows lie on both kinds and share its batch")
 
 
-def _bound(pair: GpuPair, gang: UnlikeShape) -> float | None:
+def _bound(pair: GpuPair, gang: UnlikeGang) -> float | None:
     """All computing at the peaks of both kinds; None: one is not known."""
     flops, peaks = gang.forecasts[0].flops_per_sample, [each.device_flops or 0.0 for each in gang.forecasts]
     if flops is None or not all(peaks):
@@ -146,20 +146,20 @@ class _Chosen:
     """The best gang of a pair."""
 
     pair: GpuPair
-    gang: UnlikeShape
+    gang: UnlikeGang
     name: str
     bound_seconds: float | None
     """No step takes less: all computing, shared by speed."""
 
     def choice(self, summary: SearchSummary | None = None) -> PlanChoice:
         """The gang as a choice of its own."""
-        shape, forecast = self.gang.shape, self._forecast()
+        layout, forecast = self.gang.layout, self._forecast()
         chosen = Candidate(
-            name=self.name, strategy=shape.strategy, mesh=shape.mesh, verdict="chosen", reason=self._reason(forecast),
+            name=self.name, strategy=layout.strategy, mesh=layout.mesh, verdict="chosen", reason=self._reason(forecast),
             forecast=forecast,
         )  # fmt: skip
         return PlanChoice(
-            name=self.name, strategy=shape.strategy, mesh=shape.mesh, micro_batch=self.gang.micro_batch,
+            name=self.name, strategy=layout.strategy, mesh=layout.mesh, micro_batch=self.gang.micro_batch,
             precision=self.pair.requests[0].precision, device="cuda", reason=chosen.reason, candidates=(chosen,),
             num_nodes=sum(each.num_nodes for each in self.pair.kinds), forecast=forecast, memory=self.gang.memory,
             shares=self.gang.shares, search=summary,
@@ -182,7 +182,7 @@ class _Chosen:
 
     def _reason(self, forecast: Forecast) -> str:
         """Samples, seconds and money of each kind, and what no split takes less than."""
-        pair, shares = self.pair, self.pair.by_kind(self.gang.shape.mesh, self.gang.shares)
+        pair, shares = self.pair, self.pair.by_kind(self.gang.layout.mesh, self.gang.shares)
         parts = []
         for number, name in enumerate(pair.names):
             nodes, seconds = pair.kinds[number].num_nodes, self.gang.forecasts[number].step_seconds or 0.0
@@ -195,70 +195,70 @@ class _Chosen:
 
 
 @dataclass(slots=True)
-class UnlikeShapes:
+class UnlikeGangs:
     """Search for shapes of a traced model on one pair."""
 
     pair: GpuPair
     profile: ModelProfile
     misses: list[Fit] = field(default_factory=list)
-    """Needs of the fuller kind, of ways to run a shape that a rank of some kind does not hold."""
+    """Needs of the fuller kind, of ways to run a layout that a rank of some kind does not hold."""
 
-    def found(self) -> list[UnlikeShape]:
-        """The best way to run each shape that fits."""
-        return [best for shape in self._shapes() if (best := self._best_of(shape)) is not None]
+    def found(self) -> list[UnlikeGang]:
+        """The best way to run each layout that fits."""
+        return [best for layout in self._shapes() if (best := self._best_of(layout)) is not None]
 
-    def _shapes(self) -> Iterator[Shape]:
+    def _shapes(self) -> Iterator[Layout]:
         line, nodes = self.pair.line, sum(each.num_nodes for each in self.pair.kinds)
         for each in STRATEGIES.values():
             is_asked = line.train.strategy in ("auto", each.name, *each.aliases)
             if not is_asked or not each.auto_order or each.layout not in ("replicas", "replicas_of_shards"):
                 continue
-            shape = shape_of(each.name, self.pair.world_size, nodes)
-            if not (offload_obstacle(line, shape, "cuda") or refusal_reason(line, shape, self.profile)):
-                yield shape
+            layout = layout_of(each.name, self.pair.world_size, nodes)
+            if not (offload_obstacle(line, layout, "cuda") or refusal_reason(line, layout, self.profile)):
+                yield layout
 
-    def _best_of(self, shape: Shape) -> UnlikeShape | None:
+    def _best_of(self, layout: Layout) -> UnlikeGang | None:
         """The fastest passes with the fewest savings of memory that let any fit; None: none fits."""
         train = self.pair.line.train
         requested = train.mesh.micro_batch
         sizes = [each for each in divisors(train.global_batch) if each <= MOST_AUTO]
         counted = [
-            (size, *divmod(train.global_batch, size * shape.mesh.dp_shard))
+            (size, *divmod(train.global_batch, size * layout.mesh.dp_shard))
             for size in (sizes if requested == "auto" else [requested])
         ]
-        whole = [(size, passes) for size, passes, left in counted if not left and passes >= shape.mesh.dp_replicate]
-        for memory in memories(self.pair.line, shape, "cuda", self.profile):
+        whole = [(size, passes) for size, passes, left in counted if not left and passes >= layout.mesh.dp_replicate]
+        for memory in memories(self.pair.line, layout, "cuda", self.profile):
             if memory.offload == "cpu":
                 continue
-            fitting = [gang for each in whole if (gang := self._dealt(shape, *each, memory)) is not None]
+            fitting = [gang for each in whole if (gang := self._dealt(layout, *each, memory)) is not None]
             if fitting:
                 return min(fitting, key=lambda each: (each.step_seconds, -each.micro_batch))
         return None
 
-    def _dealt(self, shape: Shape, size: int, passes: int, memory: Memory) -> UnlikeShape | None:
+    def _dealt(self, layout: Layout, size: int, passes: int, memory: Memory) -> UnlikeGang | None:
         """None: a rank of some kind does not hold it."""
-        pair, mesh = self.pair, shape.mesh
+        pair, mesh = self.pair, layout.mesh
         options = ExecutionOptions(micro_batch=size, precision=pair.requests[0].precision, memory=memory)
-        first, second = (partial(_seconds, request, shape, options) for request in pair.requests)
+        first, second = (partial(_seconds, request, layout, options) for request in pair.requests)
         replicas = pair.replicas(mesh)
         taken = deal_passes(passes, replicas, (first, second))
         dealt = [own for total, count in zip(taken, replicas, strict=True) for own in even_shares(total, count)]
         shares = tuple(own * size * mesh.dp_shard for own in dealt)
         busiest = pair.busiest(mesh, shares)
-        fits = [each.fit_of(shape, size, memory) for each in busiest]
+        fits = [each.fit_of(layout, size, memory) for each in busiest]
         if not all(each.holds for each in fits):
             self.misses.append(max(fits, key=lambda each: each.ratio or 0.0))
             return None
-        one, other = (_forecast(each, shape, options, fit) for each, fit in zip(busiest, fits, strict=True))
-        return UnlikeShape(shape=shape, micro_batch=size, memory=memory, shares=shares, forecasts=(one, other))
+        one, other = (_forecast(each, layout, options, fit) for each, fit in zip(busiest, fits, strict=True))
+        return UnlikeGang(layout=layout, micro_batch=size, memory=memory, shares=shares, forecasts=(one, other))
 
 
-def _seconds(request: PlanRequest, shape: Shape, options: ExecutionOptions, passes: int) -> float:
+def _seconds(request: PlanRequest, layout: Layout, options: ExecutionOptions, passes: int) -> float:
     """Seconds of a step whose replicas all take so many passes; 0: not known."""
-    asked = with_batch(request, passes * options.micro_batch * shape.mesh.data_parallel)
-    return formula_of(asked.evidence, shape, options).step_seconds or 0.0
+    asked = with_batch(request, passes * options.micro_batch * layout.mesh.data_parallel)
+    return formula_of(asked.evidence, layout, options).step_seconds or 0.0
 
 
-def _forecast(request: PlanRequest, shape: Shape, options: ExecutionOptions, fit: Fit) -> Forecast:
-    found = forecast_of(request.evidence, shape, options, fit.need_bytes)
-    return request.interrupted(replace(found, memory_causes=fit.causes), shape.mesh.world_size)
+def _forecast(request: PlanRequest, layout: Layout, options: ExecutionOptions, fit: Fit) -> Forecast:
+    found = forecast_of(request.evidence, layout, options, fit.need_bytes)
+    return request.interrupted(replace(found, memory_causes=fit.causes), layout.mesh.world_size)

@@ -6,7 +6,7 @@ import pytest
 from tests.planner.cases import RATES, TRACED, cpu, line
 
 from gangline.planner.cost.forecast import ExecutionOptions, ForecastEvidence, formula_of
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout
 from gangline.planner.pool import open_pool
 from gangline.spec.config.site import Site
 from gangline.spec.devices import AttentionRate
@@ -23,7 +23,7 @@ def seconds(*attention, rates=RATES, **how) -> float:
     profile = replace(TRACED, traces=(replace(TRACE, attention=attention),))
     evidence = ForecastEvidence(line=line(), pool=open_pool(Site(), cpu(2)), profile=profile, rates=rates)
     asked = ExecutionOptions(micro_batch=8, precision="fp32", **how)
-    terms = formula_of(evidence, Shape("ddp", Mesh(dp_replicate=2)), asked).terms
+    terms = formula_of(evidence, Layout("ddp", Mesh(dp_replicate=2)), asked).terms
     return next(term.seconds for term in terms if term.part == "compute")
 
 

@@ -11,7 +11,7 @@ from tests.planner.transformers import H100, ONE, transformer
 from gangline.planner.cost.exchange import Collective
 from gangline.planner.cost.speeds import speeds_of
 from gangline.planner.cost.traffic import PassLoad, collectives
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout
 from gangline.planner.pool import open_pool
 from gangline.spec.mesh import Mesh
 
@@ -63,14 +63,14 @@ def test_a_link_that_is_not_given_has_no_time():
 @pytest.mark.parametrize(
     ("shape", "spans"),
     [
-        (Shape("fsdp", Mesh(dp_shard=32)), {32}),
-        (Shape("hsdp", Mesh(dp_replicate=4, dp_shard=8)), {8, 32}),
-        (Shape("tp", Mesh(dp_shard=4, tp=8)), {8, 32}),
-        (Shape("pp", Mesh(pp=4, dp_shard=8)), {8, 32}),
-        (Shape("cp", Mesh(dp_shard=8, cp=4)), {4, 32}),
-        (Shape("3d", Mesh(pp=2, dp_shard=8, tp=2)), {2, 16, 32}),
+        (Layout("fsdp", Mesh(dp_shard=32)), {32}),
+        (Layout("hsdp", Mesh(dp_replicate=4, dp_shard=8)), {8, 32}),
+        (Layout("tp", Mesh(dp_shard=4, tp=8)), {8, 32}),
+        (Layout("pp", Mesh(pp=4, dp_shard=8)), {8, 32}),
+        (Layout("cp", Mesh(dp_shard=8, cp=4)), {4, 32}),
+        (Layout("3d", Mesh(pp=2, dp_shard=8, tp=2)), {2, 16, 32}),
     ],
-    ids=lambda each: each.name if isinstance(each, Shape) else "",
+    ids=lambda each: each.name if isinstance(each, Layout) else "",
 )
 def test_messages_span_the_ranks_of_their_axis(shape, spans):
     load = PassLoad(micro_batch=1, micro_batches=8, precision="bf16")

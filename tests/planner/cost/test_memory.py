@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.planner.cost.memory import MemoryLoad, rank_bytes, rank_parts
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout
 from gangline.spec.mesh import Mesh
 from gangline.spec.profile import ModelProfile, ParameterShape, Trace, Unit
 from gangline.spec.strategies import strategy_of
@@ -35,19 +35,19 @@ BYTEGPT = ModelProfile(
 @pytest.mark.parametrize(
     ("shape", "load", "peak"),
     [
-        (Shape("none", Mesh()), {}, 113.26),
-        (Shape("ddp", Mesh(dp_replicate=2)), {}, 132.61),
-        (Shape("zero1", Mesh(dp_replicate=2)), {}, 113.05),
-        (Shape("zero2", Mesh(dp_shard=2)), {}, 104.26),
-        (Shape("fsdp", Mesh(dp_shard=2)), {}, 90.83),
-        (Shape("fsdp", Mesh(dp_shard=4)), {}, 76.12),
-        (Shape("hsdp", Mesh(dp_replicate=2, dp_shard=2)), {}, 90.83),
-        (Shape("tp", Mesh(tp=2)), {}, 60.57),
-        (Shape("tp", Mesh(dp_shard=2, tp=2)), {}, 49.29),
-        (Shape("tp", Mesh(dp_replicate=2, tp=2)), {}, 70.46),
-        (Shape("cp", Mesh(cp=2)), {}, 66.66),
-        (Shape("ddp", Mesh(dp_replicate=2)), {"precision": "bf16"}, 119.06),
-        (Shape("fsdp", Mesh(dp_shard=2)), {"checkpointing": "full"}, 58.77),
+        (Layout("none", Mesh()), {}, 113.26),
+        (Layout("ddp", Mesh(dp_replicate=2)), {}, 132.61),
+        (Layout("zero1", Mesh(dp_replicate=2)), {}, 113.05),
+        (Layout("zero2", Mesh(dp_shard=2)), {}, 104.26),
+        (Layout("fsdp", Mesh(dp_shard=2)), {}, 90.83),
+        (Layout("fsdp", Mesh(dp_shard=4)), {}, 76.12),
+        (Layout("hsdp", Mesh(dp_replicate=2, dp_shard=2)), {}, 90.83),
+        (Layout("tp", Mesh(tp=2)), {}, 60.57),
+        (Layout("tp", Mesh(dp_shard=2, tp=2)), {}, 49.29),
+        (Layout("tp", Mesh(dp_replicate=2, tp=2)), {}, 70.46),
+        (Layout("cp", Mesh(cp=2)), {}, 66.66),
+        (Layout("ddp", Mesh(dp_replicate=2)), {"precision": "bf16"}, 119.06),
+        (Layout("fsdp", Mesh(dp_shard=2)), {"checkpointing": "full"}, 58.77),
     ],
 )
 def test_the_formula_is_near_what_ranks_held(shape, load, peak):
@@ -58,9 +58,9 @@ def test_the_formula_is_near_what_ranks_held(shape, load, peak):
 @pytest.mark.parametrize(
     ("rows", "shape", "staged"),
     [
-        (4_000, Shape("none", Mesh()), 256 * 2**20),
-        (100_000, Shape("none", Mesh()), 8 * 100_000 * 4096 + 128 * 2**20),
-        (100_000, Shape("fsdp", Mesh(dp_shard=4)), 8 * 100_000 * 4096 / 4 + 128 * 2**20),
+        (4_000, Layout("none", Mesh()), 256 * 2**20),
+        (100_000, Layout("none", Mesh()), 8 * 100_000 * 4096 + 128 * 2**20),
+        (100_000, Layout("fsdp", Mesh(dp_shard=4)), 8 * 100_000 * 4096 / 4 + 128 * 2**20),
     ],
 )
 def test_moments_in_files_take_two_pieces_of_memory_or_the_largest_parameter_and_one(rows, shape, staged):
@@ -83,7 +83,7 @@ profiles = st.sampled_from(
 
 
 def of(mesh):
-    return Shape(strategy_of(mesh), mesh)
+    return Layout(strategy_of(mesh), mesh)
 
 
 @given(profile=profiles, mesh=meshes, load=loads, axis=st.sampled_from(["dp_shard", "cp", "tp"]))
@@ -113,7 +113,7 @@ def test_pieces_of_the_loss_and_fewer_micro_batches_never_hold_more(profile, mes
 
 def test_shares_of_state_are_those_that_were_measured():
     def state(strategy, mesh):
-        return rank_bytes(replace(BYTEGPT, largest_block_parameters=None, traces=()), Shape(strategy, mesh))
+        return rank_bytes(replace(BYTEGPT, largest_block_parameters=None, traces=()), Layout(strategy, mesh))
 
     whole = state("ddp", Mesh(dp_replicate=2))
     assert state("zero1", Mesh(dp_replicate=2)) / whole == 0.75
@@ -122,6 +122,6 @@ def test_shares_of_state_are_those_that_were_measured():
 
 
 def test_the_causes_are_the_whole():
-    parts = rank_parts(BYTEGPT, Shape("fsdp", Mesh(dp_shard=2)), MemoryLoad(micro_batch=4))
+    parts = rank_parts(BYTEGPT, Layout("fsdp", Mesh(dp_shard=2)), MemoryLoad(micro_batch=4))
     assert sum(parts.by_cause.values()) == parts.total
     assert parts.optimizer == 8 * BYTEGPT.parameters / 2

@@ -13,7 +13,7 @@ from gangline.planner.cost.forecast import calibrated_site
 from gangline.planner.cost.speeds import interpolate, speeds_of
 from gangline.planner.cost.step_time import UPDATE_MOVES
 from gangline.planner.cost.traffic import PassLoad, collectives, unknown_traffic
-from gangline.planner.layouts.layout import Shape, shape_of
+from gangline.planner.layouts.layout import Layout, layout_of
 from gangline.planner.pool import open_pool
 from gangline.planner.request import PlanRequest
 from gangline.spec.config.line import CheckpointTable, MemoryTable, MeshTable
@@ -29,7 +29,7 @@ def question(history=(), *, site=SITE, rates=RATES, profile=TRACED, inventory=No
 
 
 def forecast(name="ddp", world=2, history=(), micro=None, **more):
-    return question(history, **more).forecast(shape_of(name, world), micro)
+    return question(history, **more).forecast(layout_of(name, world), micro)
 
 
 def terms(found):
@@ -58,7 +58,7 @@ def test_an_update_and_a_save_move_the_moments_of_the_optimizer():
 
     def parts(table):
         asked = replace(line(), optimizer={"elementwise": table})
-        return terms(PlanRequest.about(asked, SITE, cpu(2), TRACED, (), rates=RATES).forecast(shape_of("ddp", 2)))
+        return terms(PlanRequest.about(asked, SITE, cpu(2), TRACED, (), rates=RATES).forecast(layout_of("ddp", 2)))
 
     adamw, momentum, plain = map(parts, ({}, {"rule": "sgd", "momentum": 0.9}, {"rule": "sgd"}))
     stream = TRACED.parameters / RATES.memory_bytes_per_second
@@ -88,7 +88,7 @@ def test_a_larger_message_never_takes_less(size):
 @pytest.mark.parametrize(("name", "share"), [("ddp", 1.0), ("zero1", 1.5), ("zero2", 1.5), ("fsdp", 2.0)])
 def test_wire_bytes_are_those_of_the_table_that_was_measured(name, share):
     """To DDP, on gloo: training.md 2.1. The root's parameters stay whole between the passes."""
-    shape = shape_of(name, 2)
+    shape = layout_of(name, 2)
     sent = wire_bytes(
         collectives(TRACED, shape, PassLoad(micro_batch=8, micro_batches=1, precision="fp32")), device="cpu"
     )
@@ -103,7 +103,7 @@ def test_what_is_sent_follows_the_ring():
 
 def test_accumulation_gathers_again_but_reduces_once():
     once, four = (
-        {(each.kind, each.size_bytes): each.count for each in collectives(TRACED, shape_of("fsdp", 2), load)}
+        {(each.kind, each.size_bytes): each.count for each in collectives(TRACED, layout_of("fsdp", 2), load)}
         for load in (PassLoad(micro_batch=8, micro_batches=n, precision="fp32") for n in (1, 4))
     )
     assert {kind: four[kind, size] / once[kind, size] for kind, size in once} == {"all_gather": 4, "reduce_scatter": 1}
@@ -120,7 +120,7 @@ def test_traffic_of_what_no_one_looked_at_leaves_no_step_time():
     assert (found.step_seconds, found.wire_bytes) == (None, None)
     assert "topk" in found.missing
     load = PassLoad(micro_batch=1, micro_batches=1, precision="fp32")
-    assert "experts" in unknown_traffic(TRACED, Shape("ep", Mesh(dp_shard=2, ep=2)), load)
+    assert "experts" in unknown_traffic(TRACED, Layout("ep", Mesh(dp_shard=2, ep=2)), load)
 
 
 def test_overlap_hides_communication_as_far_as_there_is_computing():
@@ -158,7 +158,7 @@ def test_runs_of_another_processor_correct_nothing():
 
 
 def test_equal_runs_go_before_formulas_and_keep_what_these_said():
-    shape = shape_of("fsdp", 2)
+    shape = layout_of("fsdp", 2)
     found = question([earlier(4.0), earlier(6.0)]).forecast(shape)
     assert found.step_seconds == pytest.approx(0.05)
     assert found.origin == "measured n=2"
@@ -170,8 +170,8 @@ def test_equal_runs_go_before_formulas_and_keep_what_these_said():
 def test_a_run_that_computed_again_or_took_other_passes_is_not_an_equal_one():
     same, other = ([replace(each, forecast=replace(each.forecast, way=way))] for each, way in
                    ((earlier(4.0), "micro_batch 8"), (earlier(4.0), "micro_batch 8, full computed again")))  # fmt: skip
-    assert question(same).forecast(shape_of("fsdp", 2)).origin == "measured n=1"
-    assert question(other).forecast(shape_of("fsdp", 2)).origin == "calibrated n=1"
+    assert question(same).forecast(layout_of("fsdp", 2)).origin == "measured n=1"
+    assert question(other).forecast(layout_of("fsdp", 2)).origin == "calibrated n=1"
     assert forecast("fsdp").way == "micro_batch 8"
     full = forecast("fsdp", memory=MemoryTable(activation_checkpointing="full"))
     assert full.way == "micro_batch 8, full computed again"
@@ -212,7 +212,7 @@ def test_what_the_site_gives_is_called_given():
 
 
 def test_what_shards_copy_in_and_out_of_messages_is_computing():
-    shape, load = shape_of("fsdp", 2), PassLoad(micro_batch=8, micro_batches=1, precision="fp32")
+    shape, load = layout_of("fsdp", 2), PassLoad(micro_batch=8, micro_batches=1, precision="fp32")
     moves = [(4096.0, 1e-6), (2.0**20, 1e-4)]
     copies = sum(each.count * interpolate(moves, 2 * each.size_bytes) for each in collectives(TRACED, shape, load))
     assert terms(forecast("fsdp"))["compute"] - terms(forecast())["compute"] == pytest.approx(copies)

@@ -11,8 +11,7 @@ from gangline.planner.cost.memory import MemoryLoad, host_bytes, rank_parts
 from gangline.planner.cost.optimizer import OptimizerModel, what_hides
 from gangline.planner.formula.evaluate import evaluate, layout_memory
 from gangline.planner.formula.memory import update_memory
-from gangline.planner.layouts.enumerate import ModelLayout
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout, WrappedLayout
 from gangline.planner.pool import open_pool
 from gangline.spec.config.site import GpuTable, Site
 from gangline.spec.mesh import Mesh
@@ -23,7 +22,7 @@ WORK = MatrixWork(
     rule="muon/standard", parameters=1_600_000, flops=0.0, largest_flops=0.0, sharded_bytes=0, owner_bytes=0, blocks=4,
     overlaps=True,
 )  # fmt: skip
-TWO = Shape("ddp", Mesh(dp_replicate=2))
+TWO = Layout("ddp", Mesh(dp_replicate=2))
 OPTIONS = ExecutionOptions(micro_batch=8, precision="fp32")
 
 
@@ -53,7 +52,7 @@ def test_what_a_pass_hides_is_off_the_step_and_the_rest_is_reported():
 def test_only_the_first_pass_of_a_step_hides_and_only_copies_send():
     many = forecast(1.0, options=replace(OPTIONS, micro_batch=1))
     assert many.updates.hiding_seconds < forecast(1.0).updates.hiding_seconds
-    assert forecast(1.0, shape=Shape("fsdp", Mesh(dp_shard=2))).updates is None
+    assert forecast(1.0, shape=Layout("fsdp", Mesh(dp_shard=2))).updates is None
 
 
 def test_computing_that_hides_gradients_hides_no_updates():
@@ -70,7 +69,7 @@ def test_shards_on_a_gpu_wait_for_all_as_the_pass_begins(strategy, hides):
     )
     pool = open_pool(Site(gpu={"h100": rates}), gpus(4))
     evidence = ForecastEvidence(line=line(), pool=pool, profile=replace(TRACED, matrix_work=WORK))
-    found = formula_of(evidence, Shape(strategy, mesh), replace(OPTIONS, micro_batch=4), overlap=1.0).updates
+    found = formula_of(evidence, Layout(strategy, mesh), replace(OPTIONS, micro_batch=4), overlap=1.0).updates
     assert (found.least_exposed_seconds < found.seconds) == hides
 
 
@@ -87,12 +86,12 @@ def test_updates_count_where_activations_leave_no_room_for_them():
     busy = rank_parts(profile, TWO, MemoryLoad(micro_batch=3))
     assert busy.updates == 4 * 1_600_000 - busy.activations
     assert "updates" not in rank_parts(profile, TWO, MemoryLoad(micro_batch=16)).by_cause
-    fsdp = Shape("fsdp", Mesh(dp_shard=2))
+    fsdp = Layout("fsdp", Mesh(dp_shard=2))
     assert rank_parts(profile, fsdp).by_cause["updates"] == 6_000
     assert "updates" not in rank_parts(profile, fsdp, MemoryLoad(offload="cpu")).by_cause
     assert host_bytes(profile, fsdp, MemoryLoad(offload="cpu")) == 16 * 1_000_000 + 6_000
     # shards free their gradients before the next pass: gradients and updates share what activations leave
-    shards = Shape("hsdp", Mesh(dp_replicate=2, dp_shard=2))
+    shards = Layout("hsdp", Mesh(dp_replicate=2, dp_shard=2))
     load = MemoryLoad(micro_batch=6)
     both = rank_parts(profile, shards, load)
     state = 4 * TRACED.parameters / 2 + 4 * 1_600_000 / 2
@@ -146,7 +145,7 @@ def test_the_search_takes_what_a_pass_hides_off_and_keeps_its_choice_where_it_pr
 
 
 def test_memory_by_formula_has_updates_where_activations_leave_no_room():
-    layout = ModelLayout(mesh=Mesh(dp_replicate=16), wrapping=DDP)
+    layout = WrappedLayout.of(mesh=Mesh(dp_replicate=16), wrapping=DDP)
     held = update_memory(layout, BY_FORMULA)
     assert held == 4 * 7_000_000_000
     question, found = plans_by_formula(0.0)

@@ -15,8 +15,7 @@ from gangline.planner.formula.exchange import exchange_seconds
 from gangline.planner.formula.memory import state_memory
 from gangline.planner.formula.search import formula_profile
 from gangline.planner.formula.step_time import update_seconds
-from gangline.planner.layouts.enumerate import ModelLayout
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout, WrappedLayout
 from gangline.spec.mesh import Mesh
 from gangline.spec.strategies import DDP, FSDP, ZERO1
 from gangline.spec.transformer import Transformer
@@ -25,10 +24,10 @@ MIXTURE = Transformer(layers=3, width=64, heads=4, feed_width=96, vocabulary=100
                       active_experts=2)  # fmt: skip
 FLAT = replace(A100, links=replace(A100.links, inside=40e9, across=40e9))
 LAYOUTS = [
-    ("ddp", ModelLayout(mesh=Mesh(dp_replicate=16), wrapping=DDP)),
-    ("zero1", ModelLayout(mesh=Mesh(dp_replicate=16), wrapping=ZERO1)),
-    ("fsdp", ModelLayout(mesh=Mesh(dp_shard=16), wrapping=FSDP)),
-    ("hsdp", ModelLayout(mesh=Mesh(dp_replicate=2, dp_shard=8), wrapping=FSDP)),
+    ("ddp", WrappedLayout.of(mesh=Mesh(dp_replicate=16), wrapping=DDP)),
+    ("zero1", WrappedLayout.of(mesh=Mesh(dp_replicate=16), wrapping=ZERO1)),
+    ("fsdp", WrappedLayout.of(mesh=Mesh(dp_shard=16), wrapping=FSDP)),
+    ("hsdp", WrappedLayout.of(mesh=Mesh(dp_replicate=2, dp_shard=8), wrapping=FSDP)),
 ]
 
 
@@ -55,7 +54,7 @@ def test_matrices_are_all_of_a_block_but_its_router_and_norms(model):
 def test_state_of_a_rank_is_that_of_a_traced_plan(rule, copies, strategy, layout):
     optimizer, profile = optimizer_under(rule, copies), profile_under(rule, copies=copies)
     *_, kept = state_memory(layout, EIGHT.parameters, sync="last", width_bytes=2, optimizer=optimizer)
-    shape = Shape(strategy=strategy, mesh=layout.mesh)
+    shape = Layout(strategy=strategy, mesh=layout.mesh)
     assert kept == pytest.approx(rank_parts(profile, shape, MemoryLoad(moment_bytes=optimizer.moment_bytes)).optimizer)
 
 
@@ -63,7 +62,7 @@ def test_state_of_a_rank_is_that_of_a_traced_plan(rule, copies, strategy, layout
 def test_messages_of_matrices_are_those_of_a_traced_plan(copies, strategy, layout):
     optimizer, profile = optimizer_under("muon", copies), profile_under("muon", copies=copies)
     load = PassLoad(micro_batch=4, micro_batches=4, precision="bf16")
-    messages = collectives(profile, Shape(strategy=strategy, mesh=layout.mesh), load)
+    messages = collectives(profile, Layout(strategy=strategy, mesh=layout.mesh), load)
     wire = sum(each.wire_bytes for each in messages if each.part == "optimizer")
     own = update_seconds(layout, EIGHT.parameters, FLAT, optimizer=optimizer)
     sharing = 16 if strategy in ("zero1", "fsdp") else layout.shards
@@ -83,7 +82,7 @@ def test_copies_that_repeat_all_have_all_state_and_send_nothing():
     mesh = Mesh(dp_replicate=16)
     assert (share.owners(mesh), repeat.owners(mesh)) == (16, 1)
     kept = [
-        state_memory(ModelLayout(mesh=mesh, wrapping=DDP), 0.0, sync="last", width_bytes=2, optimizer=each)[2]
+        state_memory(WrappedLayout.of(mesh=mesh, wrapping=DDP), 0.0, sync="last", width_bytes=2, optimizer=each)[2]
         for each in (share, repeat)
     ]
     assert kept[1] == 16 * kept[0] == repeat.owner_bytes

@@ -10,7 +10,7 @@ from tests.planner.formula.reference import EIGHT, KINDS
 from gangline.planner.formula.memory import rank_memory, state_memory, token_costs
 from gangline.planner.formula.step_time import stages_of
 from gangline.planner.layouts.bubble import accepts_micro_batches, bubble, most_live
-from gangline.planner.layouts.enumerate import ModelLayout
+from gangline.planner.layouts.layout import WrappedLayout
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import PipelineSchedule
 from gangline.spec.transformer import Transformer
@@ -20,7 +20,7 @@ PLAIN = Transformer(layers=2, width=512, heads=8, feed_width=2048, vocabulary=10
 
 def memory(kind, shards, *, model=EIGHT, recompute="none", sync="each", **more):
     load = stages_of(model, 1, "1f1b").loads(1)[0]
-    layout = ModelLayout(mesh=Mesh(dp_shard=shards), wrapping=KINDS[kind])
+    layout = WrappedLayout.of(mesh=Mesh(dp_shard=shards), wrapping=KINDS[kind])
     options = {"micro_batch": 1, "loss_chunks": 1} | more
     return rank_memory(model, layout, load, sync=sync, recompute=recompute, **options)
 
@@ -46,7 +46,7 @@ def test_one_sequence_of_8b_on_256_ranks(kind, recompute, gigabytes):
 def test_state_over_that_of_copies_in_float32(kind, ranks, share):
     """Measured on gloo ranks: 0.751, 0.627, 0.500, 0.250; what zero2 gathers is no state."""
     mesh = Mesh(dp_shard=ranks) if kind in ("zero2", "zero3") else Mesh(dp_replicate=ranks)
-    weights, *others = state_memory(ModelLayout(mesh=mesh, wrapping=KINDS[kind]), 1e6, sync="each", width_bytes=4)
+    weights, *others = state_memory(WrappedLayout.of(mesh, KINDS[kind]), 1e6, sync="each", width_bytes=4)
     gathered = 4e6 if kind == "zero2" else 0
     assert (weights - gathered + sum(others)) / 16e6 == pytest.approx(share)
 

@@ -14,7 +14,7 @@ from gangline.planner.formula.exchange import WHOLE, GradientAveraging, exchange
 from gangline.planner.formula.memory import stage_blocks, stage_parameters, token_costs
 from gangline.planner.formula.step_time import Hardware, passes, stages_of
 from gangline.planner.layouts.bubble import StageCosts, bubble, bubble_share
-from gangline.planner.layouts.enumerate import ModelLayout
+from gangline.planner.layouts.layout import WrappedLayout
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import PipelineSchedule
 
@@ -36,7 +36,12 @@ def test_bytes_of_a_step_are_those_of_its_rings(sync, ranks, count):
 
     def sent(kind, mesh):
         return exchange_seconds(
-            ModelLayout(mesh=mesh, wrapping=KINDS[kind]), parameters, UNIT, blocks=1, sync=sync, micro_batches=count
+            WrappedLayout.of(mesh, KINDS[kind]),
+            parameters,
+            UNIT,
+            blocks=1,
+            sync=sync,
+            micro_batches=count,
         )
 
     gathered, reduced = (
@@ -72,11 +77,11 @@ def test_a_step_of_unlike_stages_takes_at_most_what_the_formula_says(layers, ran
         return
     model = replace(EIGHT, layers=layers, vocabulary=words)
     stages = stages_of(model, ranks, "1f1b")
-    layout = ModelLayout(mesh=Mesh(pp=ranks), wrapping=KINDS["replicate"])
+    layout = WrappedLayout.of(mesh=Mesh(pp=ranks), wrapping=KINDS["replicate"])
     hardware = replace(A100, links=LinkRates(node=8, inside=1e30, across=1e30))
     parts = passes(model, layout, stages, hardware, micro_batch=1, micro_batches=count, recompute="none")
     one = passes(
-        model, ModelLayout(mesh=Mesh(), wrapping=KINDS["replicate"]), stages_of(model, 1, "1f1b"), hardware,
+        model, WrappedLayout.of(mesh=Mesh(), wrapping=KINDS["replicate"]), stages_of(model, 1, "1f1b"), hardware,
         micro_batch=1, micro_batches=1, recompute="none",
     ).compute  # fmt: skip
     head = one - one * layers / (layers + token_costs(model).head_blocks)
@@ -134,7 +139,7 @@ def test_a_faster_link_is_never_worse(faster, layout):
         stages = stages_of(EIGHT, pp, "1f1b")
         parts = passes(
             EIGHT,
-            ModelLayout(mesh=mesh, wrapping=KINDS["zero3"]),
+            WrappedLayout.of(mesh=mesh, wrapping=KINDS["zero3"]),
             stages,
             each,
             micro_batch=1,
@@ -142,7 +147,7 @@ def test_a_faster_link_is_never_worse(faster, layout):
             recompute="full",
         )
         times.append(parts.total + exchange_seconds(
-            ModelLayout(mesh=mesh, wrapping=KINDS["zero3"]), 1e9, each, blocks=32, sync="last",
+            WrappedLayout.of(mesh=mesh, wrapping=KINDS["zero3"]), 1e9, each, blocks=32, sync="last",
             micro_batches=16))  # fmt: skip
     assert times[1] <= times[0]
 
@@ -162,7 +167,7 @@ def test_each_message_of_a_pass_waits_its_latency(recompute, reduces, forwards):
 
     def waits(**degrees):
         mesh = Mesh(**degrees)
-        stages, layout = stages_of(model, mesh.pp, "1f1b"), ModelLayout(mesh=mesh, wrapping=KINDS["zero3"])
+        stages, layout = stages_of(model, mesh.pp, "1f1b"), WrappedLayout.of(mesh=mesh, wrapping=KINDS["zero3"])
         return passes(model, layout, stages, WAITING, recompute=recompute, **run)
 
     assert waits(tp=2).tensor == 4 * 32 * reduces * 2
@@ -176,7 +181,7 @@ def test_each_message_of_an_exchange_waits_its_latency():
     parameters = 10 * 25 * 2**20 / 4  # ten buckets
 
     def waits(kind, mesh, **how):
-        layout = ModelLayout(mesh=mesh, wrapping=KINDS[kind])
+        layout = WrappedLayout.of(mesh, KINDS[kind])
         return exchange_seconds(layout, parameters, WAITING, blocks=32, micro_batches=4, **how) / 1000
 
     copies, shards = Mesh(dp_replicate=16), Mesh(dp_shard=16)
@@ -194,7 +199,7 @@ def test_buckets_are_of_the_size_that_the_line_gives_and_only_those_of_ddp():
     small = GradientAveraging(bucket_bytes=2**20)
 
     def waits(kind, mesh):
-        layout = ModelLayout(mesh=mesh, wrapping=KINDS[kind])
+        layout = WrappedLayout.of(mesh, KINDS[kind])
         how = {"blocks": 32, "micro_batches": 4, "sync": "last"}
         found = [exchange_seconds(layout, parameters, WAITING, averaging=each, **how) / 1000 for each in (WHOLE, small)]
         return found[1] - found[0]
@@ -205,5 +210,5 @@ def test_buckets_are_of_the_size_that_the_line_gives_and_only_those_of_ddp():
 
 def test_what_is_not_known_takes_for_ever():
     lost = replace(A100, links=LinkRates(node=8, inside=None, across=None))
-    layout = ModelLayout(mesh=Mesh(dp_shard=16), wrapping=KINDS["zero3"])
+    layout = WrappedLayout.of(mesh=Mesh(dp_shard=16), wrapping=KINDS["zero3"])
     assert exchange_seconds(layout, 1e9, lost, blocks=1, sync="last", micro_batches=1) == float("inf")

@@ -10,7 +10,7 @@ from gangline.errors import ConfigError
 from gangline.planner.choice import choose_plan
 from gangline.planner.cost.traffic import PassLoad, collectives, unknown_traffic
 from gangline.planner.layouts.degrees import expert_mesh
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout
 from gangline.spec.config.line import MeshTable
 from gangline.spec.mesh import Mesh
 from gangline.spec.profile import Unit
@@ -56,7 +56,7 @@ def test_rows_go_there_and_back_and_so_do_their_gradients():
     )  # fmt: skip
     trace = replace(TRACED.traces[0], units=(block,))
     profile = replace(TRACED, parameters=1800, experts=8, traces=(trace,))
-    shape, load = Shape("ep", Mesh(dp_shard=4, ep=2)), PassLoad(micro_batch=4, micro_batches=1, precision="fp32")
+    shape, load = Layout("ep", Mesh(dp_shard=4, ep=2)), PassLoad(micro_batch=4, micro_batches=1, precision="fp32")
     assert unknown_traffic(profile, shape, load) == ""
     sent = {(each.part, each.kind, each.ranks): each for each in collectives(profile, shape, load)}
     rows, counts = sent["compute", "all_to_all", 2], sent["communication", "all_to_all", 2]

@@ -11,7 +11,7 @@ from gangline.line.stages.optimizer_plan import with_matrix_work
 from gangline.optim.routing import named_parameters
 from gangline.planner.cost.memory import MemoryLoad, MemoryParts, rank_parts
 from gangline.planner.cost.optimizer import optimizer_model
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout
 from gangline.spec.mesh import Mesh
 from gangline.spec.profile import ModelProfile
 
@@ -19,10 +19,10 @@ PAGES = 2 * 16 * 4096
 """The kernel reads whole pages of a mapped file, and up to 15 around one."""
 
 
-ALONE, COPIES, SHARDS = Shape("none", Mesh()), Shape("ddp", Mesh(dp_replicate=2)), Shape("fsdp", Mesh(dp_shard=2))
+ALONE, COPIES, SHARDS = Layout("none", Mesh()), Layout("ddp", Mesh(dp_replicate=2)), Layout("fsdp", Mesh(dp_shard=2))
 
 
-def counted(rule: str, shapes: list[tuple[int, int]], shape: Shape) -> dict[str, MemoryParts]:
+def counted(rule: str, shapes: list[tuple[int, int]], shape: Layout) -> dict[str, MemoryParts]:
     """By the planner, of a line with that rule, in memory and in files."""
     model, asked = built(shapes), replace(line(), optimizer={"rule": rule})
     size, named = sum(each.numel() for each in model.parameters()), tuple(each for each, _ in named_parameters(model))

@@ -11,7 +11,7 @@ from gangline.optim.plan.explain import explain_ranks, explain_stages
 from gangline.planner.choice import PlanChoice
 from gangline.planner.cost.memory import num_owners
 from gangline.planner.cost.optimizer import matrix_updates, optimizer_model
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
 from gangline.spec.config.line import Line
@@ -72,7 +72,7 @@ def _optimizer(found: HypotheticalPlan, *, why: bool) -> Iterator[str]:
     if (work := profile.matrix_work) is None:
         yield f"optimizer {rule}: its costs are not known before the run, it counts as the elementwise rule"
         return
-    shape = Shape(choice.strategy, choice.mesh)
+    shape = Layout(choice.strategy, choice.mesh)
     sent = sum(each.wire_bytes for each in matrix_updates(work, shape.mesh, owners=num_owners(shape, work)))
     kept = optimizer_model(line.optimizer, profile).saved_bytes(profile.parameters)
     seconds = next((each.seconds for each in choice.forecast.terms if each.part == "optimizer"), None)

@@ -1,4 +1,4 @@
-"""Forecast of a shape: step time, money and memory, from equal runs if there are any, else from device rates."""
+"""Forecast of a layout: step time, money and memory, from equal runs if there are any, else from device rates."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from gangline.planner.cost.optimizer import OptimizerModel, optimizer_model
 from gangline.planner.cost.speeds import NO_MATRIX_RULE, Speeds, host_rates, speeds_of
 from gangline.planner.cost.step_time import StepInputs, step_terms
 from gangline.planner.cost.traffic import PassLoad, collectives, edge_bytes, num_averaged, traced_rings, unknown_traffic
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout
 from gangline.planner.layouts.pipeline import idle_share
 from gangline.planner.pool import Pool, choose_precision, open_pool, ranks_per_node
 from gangline.planner.settings import BACKWARD, GRADIENT_BYTES
@@ -29,7 +29,7 @@ from gangline.spec.strategies import outer_interval
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExecutionOptions:
-    """What a shape is run with."""
+    """What a layout is run with."""
 
     micro_batch: int
     precision: Precision
@@ -38,7 +38,7 @@ class ExecutionOptions:
     memory: Memory = Memory()
 
     def words(self, line: Line) -> str:
-        """What tells two runs of one shape apart."""
+        """What tells two runs of one layout apart."""
         parts = [f"micro_batch {self.micro_batch}"]
         again, chunks = self.memory.activation_checkpointing, self.memory.loss_chunks
         parts += [f"{again} computed again"] if again != "none" else []
@@ -107,26 +107,26 @@ def device_name(pool: Pool, rates: Rates | None) -> str:
 
 
 def measured_seconds(
-    history: Sequence[MeasuredRun], shape: Shape, pool: Pool, precision: Precision, global_batch: int
+    history: Sequence[MeasuredRun], layout: Layout, pool: Pool, precision: Precision, global_batch: int
 ) -> tuple[float | None, int]:
-    """Median step of runs of this shape on equal devices, and their number; however they were run."""
-    seconds = [each.step_seconds for each in _equal_runs(history, shape, pool, precision, global_batch)]
+    """Median step of runs of this layout on equal devices, and their number; however they were run."""
+    seconds = [each.step_seconds for each in _equal_runs(history, layout, pool, precision, global_batch)]
     return (median(seconds), len(seconds)) if seconds else (None, 0)
 
 
 def forecast_of(
-    evidence: ForecastEvidence, shape: Shape, options: ExecutionOptions, memory_bytes: float | None
+    evidence: ForecastEvidence, layout: Layout, options: ExecutionOptions, memory_bytes: float | None
 ) -> Forecast:
-    """What is known about `shape`: the state by formula, the step by equal runs, else part by part."""
+    """What is known about `layout`: the state by formula, the step by equal runs, else part by part."""
     line, pool, profile = evidence.line, evidence.pool, evidence.profile
     way = options.words(line)
-    alike = _equal_runs(evidence.history, shape, pool, options.precision, line.train.global_batch)
+    alike = _equal_runs(evidence.history, layout, pool, options.precision, line.train.global_batch)
     equal = [each for each in alike if each.forecast.way in ("", way)]
-    by_parts = formula_of(evidence, shape, options)
+    by_parts = formula_of(evidence, layout, options)
     step = median(each.step_seconds for each in equal) if equal else by_parts.step_seconds
     terms = _as_measured(by_parts.terms, equal) if equal else by_parts.terms
     wall = None if step is None else line.train.steps * (step + _of_saves(terms)) + _outside_steps(evidence)
-    hours = 0.0 if pool.device == "cpu" else None if wall is None else wall * shape.mesh.world_size / 3600
+    hours = 0.0 if pool.device == "cpu" else None if wall is None else wall * layout.mesh.world_size / 3600
     trace = profile.trace(options.precision) if profile else None
     return replace(
         by_parts,
@@ -146,9 +146,9 @@ def forecast_of(
 
 
 def _equal_runs(
-    history: Sequence[MeasuredRun], shape: Shape, pool: Pool, precision: Precision, global_batch: int
+    history: Sequence[MeasuredRun], layout: Layout, pool: Pool, precision: Precision, global_batch: int
 ) -> list[MeasuredRun]:
-    alike = (shape.strategy, shape.mesh, pool.device, pool.name, precision, global_batch)
+    alike = (layout.strategy, layout.mesh, pool.device, pool.name, precision, global_batch)
     return [
         each
         for each in history
@@ -158,7 +158,7 @@ def _equal_runs(
 
 
 def formula_of(
-    evidence: ForecastEvidence, shape: Shape, options: ExecutionOptions, *, overlap: float | None = None
+    evidence: ForecastEvidence, layout: Layout, options: ExecutionOptions, *, overlap: float | None = None
 ) -> Forecast:
     """Part by part, corrected by what other runs were off by, whatever equal ones took.
 
@@ -171,14 +171,14 @@ def formula_of(
     if trace is None:
         return Forecast(missing=profile.untraced or "the model was not traced", origin="formula")
     inputs = _step_inputs(
-        evidence, shape, options, profile, overlap=evidence.trust.overlap if overlap is None else overlap
+        evidence, layout, options, profile, overlap=evidence.trust.overlap if overlap is None else overlap
     )
     sent = None
-    if not unknown_traffic(profile, shape, inputs.load):
+    if not unknown_traffic(profile, layout, inputs.load):
         sent = wire_bytes(inputs.messages, device=pool.device)
     speeds = speeds_of(
-        pool, options.precision, trace, evidence.rates, world_size=shape.mesh.world_size, stages=shape.mesh.pp,
-        edges=_edges(profile, shape, inputs.load, pool),
+        pool, options.precision, trace, evidence.rates, world_size=layout.mesh.world_size, stages=layout.mesh.pp,
+        edges=_edges(profile, layout, inputs.load, pool),
     )  # fmt: skip
     if speeds is None:
         why = f"no rate of {pool.name or 'this GPU'} in {options.precision} is known; [gpu.NAME] of site.toml gives one"
@@ -194,7 +194,7 @@ def formula_of(
         wire_bytes=sent,
         step_seconds=None if missing else sum(term.seconds for term in terms) - _of_saves(terms),
         terms=terms,
-        buckets=gradient_buckets(profile, shape, inputs.load, speeds, compute_seconds=computed),
+        buckets=gradient_buckets(profile, layout, inputs.load, speeds, compute_seconds=computed),
         updates=updates,
         device_name=evidence.key(options.precision)[0],
         missing=missing,
@@ -202,27 +202,27 @@ def formula_of(
     )
 
 
-def _edges(profile: ModelProfile, shape: Shape, load: PassLoad, pool: Pool) -> EdgeBytes | None:
+def _edges(profile: ModelProfile, layout: Layout, load: PassLoad, pool: Pool) -> EdgeBytes | None:
     """Bytes by which the servers of a pipeline are put in order; None: there is none, or no fabric."""
-    if shape.mesh.pp == 1 or pool.fabric is None:
+    if layout.mesh.pp == 1 or pool.fabric is None:
         return None
-    per_server = ranks_per_node(pool, shape.mesh.world_size)
-    return edge_bytes(traced_rings(profile, shape, load), profile, shape.mesh, load, ranks_per_server=per_server)
+    per_server = ranks_per_node(pool, layout.mesh.world_size)
+    return edge_bytes(traced_rings(profile, layout, load), profile, layout.mesh, load, ranks_per_server=per_server)
 
 
-def pass_load(line: Line, shape: Shape, options: ExecutionOptions) -> PassLoad:
-    """Passes of a step of `shape` on one data-parallel rank, and how their gradients are averaged."""
+def pass_load(line: Line, layout: Layout, options: ExecutionOptions) -> PassLoad:
+    """Passes of a step of `layout` on one data-parallel rank, and how their gradients are averaged."""
     train = line.train
     return PassLoad(
         micro_batch=options.micro_batch,
-        micro_batches=max(1, round(train.global_batch / shape.mesh.data_parallel / options.micro_batch)),
+        micro_batches=max(1, round(train.global_batch / layout.mesh.data_parallel / options.micro_batch)),
         precision=options.precision,
         checkpointing=options.memory.activation_checkpointing,
         loss_chunks=options.memory.loss_chunks,
         compression=train.compression,
         gradient_sync=options.memory.gradient_sync,
-        outer_steps=outer_interval(shape.strategy, train.compression.outer_steps),
-        bucket_bytes=bucket_bytes(line) if shape.traits.has_buckets else None,
+        outer_steps=outer_interval(layout.strategy, train.compression.outer_steps),
+        bucket_bytes=bucket_bytes(line) if layout.traits.has_buckets else None,
     )
 
 
@@ -232,28 +232,30 @@ def bucket_bytes(line: Line) -> int | None:
 
 
 def _step_inputs(
-    evidence: ForecastEvidence, shape: Shape, options: ExecutionOptions, profile: ModelProfile, *, overlap: float
+    evidence: ForecastEvidence, layout: Layout, options: ExecutionOptions, profile: ModelProfile, *, overlap: float
 ) -> StepInputs:
     line, train, pool = evidence.line, evidence.line.train, evidence.pool
-    samples = train.global_batch / shape.mesh.data_parallel
+    samples = train.global_batch / layout.mesh.data_parallel
     trace = profile.trace(options.precision)
     assert trace is not None, "only models that were traced"
-    load = pass_load(line, shape, options)
+    load = pass_load(line, layout, options)
     return StepInputs(
         profile=profile,
         trace=trace,
-        shape=shape,
+        layout=layout,
         load=load,
-        messages=collectives(profile, shape, load),
+        messages=collectives(profile, layout, load),
         bubble=(
-            idle_share(line, shape.mesh, options.micro_batch, options.schedule, trace) if options.schedule else None
+            idle_share(line, layout.mesh, options.micro_batch, options.schedule, trace) if options.schedule else None
         )
         or 0.0,
         overlap=overlap,
         save_every=save_every(line),
         optimizer=evidence.optimizer,
         samples=samples,
-        host=host_rates(pool, ranks_per_node(pool, shape.mesh.world_size)) if options.memory.offload == "cpu" else None,
+        host=host_rates(pool, ranks_per_node(pool, layout.mesh.world_size))
+        if options.memory.offload == "cpu"
+        else None,
     )
 
 
@@ -295,23 +297,23 @@ def _money(hours: float | None, pool: Pool) -> float | None:
 
 
 def gradient_buckets(
-    profile: ModelProfile, shape: Shape, load: PassLoad, speeds: Speeds, *, compute_seconds: float | None
+    profile: ModelProfile, layout: Layout, load: PassLoad, speeds: Speeds, *, compute_seconds: float | None
 ) -> GradientBuckets | None:
     """Those of a plan; None: it has no buckets.
 
     Args:
         profile: Of the model.
-        shape: Of the plan.
+        layout: Of the plan.
         load: Of a step.
         speeds: By which messages take their time, where they were measured or their latency is given.
         compute_seconds: Of all passes of a step, the last of which hands out the gradients; None: not known.
     """
-    if not (shape.wrapping.is_ddp and shape.traits.has_buckets):
+    if not (layout.wrapping.is_ddp and layout.traits.has_buckets):
         return None
-    ranks = shape.mesh.dp_replicate
+    ranks = layout.mesh.dp_replicate
     seconds = speeds.exchange_seconds if speeds.rates else by_latency(speeds.links, ranks)
     return exposed_buckets(
-        GRADIENT_BYTES * num_averaged(profile, shape), load.bucket_bytes, ranks=ranks,
+        GRADIENT_BYTES * num_averaged(profile, layout), load.bucket_bytes, ranks=ranks,
         seconds=None if load.compression.kind != "none" or compute_seconds is None else seconds,
         backward=BACKWARD * (compute_seconds or 0.0) / load.micro_batches,
         latency_origin=speeds.latency_origin,

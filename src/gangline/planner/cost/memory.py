@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gangline.planner.cost.optimizer import OptimizerModel
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout
 from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, SHARES, WEIGHT_BYTES
 from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.plan import Precision
@@ -73,135 +73,135 @@ class MemoryParts:
         return {name: getattr(self, name) for name in names} | updates
 
 
-def rank_parts(profile: ModelProfile, shape: Shape, load: MemoryLoad = MemoryLoad()) -> MemoryParts:
+def rank_parts(profile: ModelProfile, layout: Layout, load: MemoryLoad = MemoryLoad()) -> MemoryParts:
     """What one rank holds at its peak, as far as it is known."""
-    shard_parameters, mesh = _shard_parameters(profile, shape), shape.mesh
-    moments = load.moment_bytes * shard_parameters / mesh.size_of(shape.wrapping.optimizer_axes)
+    shard_parameters, mesh = _shard_parameters(profile, layout), layout.mesh
+    moments = load.moment_bytes * shard_parameters / mesh.size_of(layout.wrapping.optimizer_axes)
     if load.offload == "optimizer_nvme":
-        moments = min(moments, _staged(profile, shape, load))
+        moments = min(moments, _staged(profile, layout, load))
     else:
-        moments += _owner_state(profile, shape)
-    gathered, exchanged = _gathered(profile, shape, load.precision)
-    kept_bytes, loss_bytes, block_bytes = _activations(profile, shape, load)
+        moments += _owner_state(profile, layout)
+    gathered, exchanged = _gathered(profile, layout, load.precision)
+    kept_bytes, loss_bytes, block_bytes = _activations(profile, layout, load)
     on_host = load.offload == "cpu"
     activations = kept_bytes + max(loss_bytes, block_bytes)
-    gradients = _gradients(profile, shape, load, activations=activations)
+    gradients = _gradients(profile, layout, load, activations=activations)
     return MemoryParts(
         weights=0.0 if on_host else WEIGHT_BYTES * shard_parameters,
         gradients=gradients,
         optimizer=0.0 if on_host else moments,
         gathered=gathered + max(0.0, exchanged - max(0.0, loss_bytes - block_bytes)),
         activations=activations,
-        updates=max(0.0, _after_step(profile, shape, load) - gradients - activations),
+        updates=max(0.0, _after_step(profile, layout, load) - gradients - activations),
     )
 
 
-def _staged(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
+def _staged(profile: ModelProfile, layout: Layout, load: MemoryLoad) -> float:
     """Bytes of moments in files: a parameter of more than a piece is its own piece, and the next one is under way."""
     largest = max((each.rows * each.columns for each in profile.shapes), default=0)
-    cut = shape.mesh.dp_shard * shape.mesh.cp * shape.mesh.tp * shape.mesh.size_of(shape.wrapping.optimizer_axes)
+    cut = layout.mesh.dp_shard * layout.mesh.cp * layout.mesh.tp * layout.mesh.size_of(layout.wrapping.optimizer_axes)
     return max(STAGED_BYTES, load.moment_bytes * largest / cut + STAGED_BYTES / 2)
 
 
-def _after_step(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
+def _after_step(profile: ModelProfile, layout: Layout, load: MemoryLoad) -> float:
     """Gradients, updates of matrices and their state from files at the end of a step, when no activations are there;
     0: no updates travel, no state is in files."""
     if load.offload == "cpu":
         return 0.0
-    taken = _update_bytes(profile, shape)
+    taken = _update_bytes(profile, layout)
     if load.offload == "optimizer_nvme":
-        taken += _state_in_use(profile, shape)
-    return GRADIENT_BYTES * _shard_parameters(profile, shape) + taken if taken else 0.0
+        taken += _state_in_use(profile, layout)
+    return GRADIENT_BYTES * _shard_parameters(profile, layout) + taken if taken else 0.0
 
 
-def _update_bytes(profile: ModelProfile, shape: Shape) -> float:
+def _update_bytes(profile: ModelProfile, layout: Layout) -> float:
     work = profile.matrix_work
-    return OptimizerModel(matrix_work=work).update_bytes(shape.mesh, owners=num_owners(shape, work))
+    return OptimizerModel(matrix_work=work).update_bytes(layout.mesh, owners=num_owners(layout, work))
 
 
-def _owner_state(profile: ModelProfile, shape: Shape) -> float:
+def _owner_state(profile: ModelProfile, layout: Layout) -> float:
     """State of matrices that a rank owns: their state is on one rank of all that share them."""
     work = profile.matrix_work
-    return work.owner_bytes / (shape.mesh.pp * num_owners(shape, work)) if work else 0.0
+    return work.owner_bytes / (layout.mesh.pp * num_owners(layout, work)) if work else 0.0
 
 
-def _state_in_use(profile: ModelProfile, shape: Shape) -> float:
+def _state_in_use(profile: ModelProfile, layout: Layout) -> float:
     """State of the matrices that an owner updates together, the largest alone if it is more than an equal share."""
     work = profile.matrix_work
     if work is None:
         return 0.0
-    return min(work.batch * work.largest_owner_bytes, max(work.largest_owner_bytes, _owner_state(profile, shape)))
+    return min(work.batch * work.largest_owner_bytes, max(work.largest_owner_bytes, _owner_state(profile, layout)))
 
 
-def num_owners(shape: Shape, work: MatrixWork | None) -> int:
+def num_owners(layout: Layout, work: MatrixWork | None) -> int:
     """Ranks of a stage that share the matrix updates of one copy of it; replicas that meet rarely have one each."""
-    rarely = (traits := traits_of(shape.strategy)) is not None and traits.averages_rarely
-    mesh = replace(shape.mesh, dp_replicate=1) if rarely else shape.mesh
+    rarely = (traits := traits_of(layout.strategy)) is not None and traits.averages_rarely
+    mesh = replace(layout.mesh, dp_replicate=1) if rarely else layout.mesh
     return OptimizerModel(matrix_work=work).owners(mesh)
 
 
-def rank_bytes(profile: ModelProfile | None, shape: Shape) -> float | None:
+def rank_bytes(profile: ModelProfile | None, layout: Layout) -> float | None:
     """Peak of one rank; None: the size of the model is not known."""
-    return None if profile is None else rank_parts(profile, shape, MemoryLoad()).total
+    return None if profile is None else rank_parts(profile, layout, MemoryLoad()).total
 
 
-def host_bytes(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
+def host_bytes(profile: ModelProfile, layout: Layout, load: MemoryLoad) -> float:
     """What one rank holds in the memory of its server instead."""
     if load.offload != "cpu":
         return 0.0
-    kept = (WEIGHT_BYTES + GRADIENT_BYTES + load.moment_bytes) * _shard_parameters(profile, shape)
-    return kept + _update_bytes(profile, shape)
+    kept = (WEIGHT_BYTES + GRADIENT_BYTES + load.moment_bytes) * _shard_parameters(profile, layout)
+    return kept + _update_bytes(profile, layout)
 
 
-def _stage_parameters(profile: ModelProfile, shape: Shape) -> float:
+def _stage_parameters(profile: ModelProfile, layout: Layout) -> float:
     """Parameters that a rank computes with; experts are shards like all others."""
-    return profile.parameters / (shape.mesh.pp * shape.mesh.tp)
+    return profile.parameters / (layout.mesh.pp * layout.mesh.tp)
 
 
-def _shard_parameters(profile: ModelProfile, shape: Shape) -> float:
-    return _stage_parameters(profile, shape) / (shape.mesh.dp_shard * shape.mesh.cp)
+def _shard_parameters(profile: ModelProfile, layout: Layout) -> float:
+    return _stage_parameters(profile, layout) / (layout.mesh.dp_shard * layout.mesh.cp)
 
 
-def _gradients(profile: ModelProfile, shape: Shape, load: MemoryLoad, *, activations: float) -> float:
+def _gradients(profile: ModelProfile, layout: Layout, load: MemoryLoad, *, activations: float) -> float:
     """What they add to the peak: they come as activations go, but for those of DDP, whose buckets stay, and those of
     earlier micro-batches, which shards leave whole until the last one."""
-    if shape.wrapping.shards:
+    if layout.wrapping.shards:
         if load.micro_batches > 1 and load.gradient_sync == "last":
-            return GRADIENT_BYTES * _stage_parameters(profile, shape)
-        own = 0.0 if load.offload == "cpu" else GRADIENT_BYTES * _shard_parameters(profile, shape)
+            return GRADIENT_BYTES * _stage_parameters(profile, layout)
+        own = 0.0 if load.offload == "cpu" else GRADIENT_BYTES * _shard_parameters(profile, layout)
     else:
-        own = GRADIENT_BYTES * _shard_parameters(profile, shape)
-        if load.micro_batches > 1 or shape.traits.has_buckets:
+        own = GRADIENT_BYTES * _shard_parameters(profile, layout)
+        if load.micro_batches > 1 or layout.traits.has_buckets:
             return own
     return max(0.0, own - activations)
 
 
-def _gathered(profile: ModelProfile, shape: Shape, precision: Precision) -> tuple[float, float]:
+def _gathered(profile: ModelProfile, layout: Layout, precision: Precision) -> tuple[float, float]:
     """What stays whole from forward to backward, and what a block needs while it goes back.
 
     fsdp keeps what lies outside the blocks, zero2 and what is cut into stages keep all. A block that goes back has
     gradients and sends them in float32; under fsdp it is whole for that, and so is the next one.
     """
-    wrapping, width = shape.wrapping, PASS_BYTES[precision]
-    block = (profile.largest_block_parameters or 0) / shape.mesh.tp
+    wrapping, width = layout.wrapping, PASS_BYTES[precision]
+    block = (profile.largest_block_parameters or 0) / layout.mesh.tp
     if wrapping.reshards:
-        return width * profile.outside_parameters / shape.mesh.tp, (3 * width + GRADIENT_BYTES) * block
+        return width * profile.outside_parameters / layout.mesh.tp, (3 * width + GRADIENT_BYTES) * block
     if wrapping.is_composable:  # torch builds `replicate` on `fully_shard`
-        return width * _stage_parameters(profile, shape), (width + GRADIENT_BYTES) * block
+        return width * _stage_parameters(profile, layout), (width + GRADIENT_BYTES) * block
     return 0.0, 0.0
 
 
-def _activations(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> tuple[float, float, float]:
+def _activations(profile: ModelProfile, layout: Layout, load: MemoryLoad) -> tuple[float, float, float]:
     """Kept from forward to backward; additional bytes at the loss; additional bytes at a block that is computed again.
 
     Tensor- and context-parallel peers share those of a sample, but for what goes into each half of a block; stages
     share those of the model.
     """
-    mesh, trace = shape.mesh, profile.trace(load.precision)
+    mesh, trace = layout.mesh, profile.trace(load.precision)
     share = load.micro_batch / (mesh.tp * mesh.cp)
     if not load.micro_batch:
         return 0.0, 0.0, 0.0
-    fixed, blocks = _fixed(trace, shape, load), _blocks(trace)
+    fixed, blocks = _fixed(trace, layout, load), _blocks(trace)
     if trace is None or not blocks:
         whole = share * (profile.activations(load.precision) or 0)
         return fixed + whole * kept_share(load.checkpointing) * load.live / mesh.pp, 0.0, 0.0
@@ -239,8 +239,8 @@ def _kept(word: str, saved: float, handed: float) -> float:
     return saved - max(0.0, saved - handed) / int(word.removeprefix("every_"))
 
 
-def _fixed(trace: Trace | None, shape: Shape, load: MemoryLoad) -> float:
+def _fixed(trace: Trace | None, layout: Layout, load: MemoryLoad) -> float:
     """Whatever the number of samples; under autocast that is mostly weights in 16 bits, which shards have gathered."""
-    if trace is None or (shape.wrapping.shards and load.precision != "fp32"):
+    if trace is None or (layout.wrapping.shards and load.precision != "fp32"):
         return 0.0
-    return trace.activation_bytes_fixed / (shape.mesh.tp * shape.mesh.pp)
+    return trace.activation_bytes_fixed / (layout.mesh.tp * layout.mesh.pp)

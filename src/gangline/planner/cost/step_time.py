@@ -19,7 +19,7 @@ from gangline.planner.cost.optimizer import (
 )
 from gangline.planner.cost.speeds import HostRates, Speeds, transfer_seconds
 from gangline.planner.cost.traffic import PassLoad, num_averaged, num_buckets, unknown_traffic
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout
 from gangline.planner.settings import FORWARD, WEIGHT_BYTES
 from gangline.spec.forecast import Term, UpdateTraffic
 from gangline.spec.profile import ModelProfile, Trace
@@ -35,7 +35,7 @@ class StepInputs:
 
     profile: ModelProfile
     trace: Trace
-    shape: Shape
+    layout: Layout
     load: PassLoad
     messages: Sequence[Collective]
     """Messages of a step, by `collectives`."""
@@ -54,8 +54,8 @@ class StepInputs:
     @property
     def updated_parameters(self) -> float:
         """Whose moments one rank holds and updates."""
-        mesh, whole = self.shape.mesh, self.profile.parameters
-        copies = mesh.size_of(self.shape.wrapping.optimizer_axes)
+        mesh, whole = self.layout.mesh, self.profile.parameters
+        copies = mesh.size_of(self.layout.wrapping.optimizer_axes)
         return whole / (mesh.pp * mesh.tp * mesh.dp_shard * mesh.cp * copies)
 
 
@@ -70,7 +70,7 @@ def step_terms(
         for part in ("compute", "communication", "optimizer", "checkpoint")
     }
     terms = {
-        part: _corrected(part, kind_of(inputs.shape.mesh), seconds, _origin(part, inputs, speeds), known)
+        part: _corrected(part, kind_of(inputs.layout.mesh), seconds, _origin(part, inputs, speeds), known)
         for part, seconds in raw.items()
         if seconds is not None
     }
@@ -81,7 +81,7 @@ def step_terms(
 
 
 def _missing(inputs: StepInputs, raw: dict[str, float | None]) -> str:
-    if why := unknown_traffic(inputs.profile, inputs.shape, inputs.load):
+    if why := unknown_traffic(inputs.profile, inputs.layout, inputs.load):
         return why
     unknown = [part for part, seconds in raw.items() if seconds is None]
     return f"no rate is known for {', '.join(unknown)}" if unknown else ""
@@ -93,7 +93,7 @@ def _seconds(
     """Seconds before any correction; None: some rate is not known."""
     exchanged = _exchanged(part, inputs, speeds)
     if part == "communication":
-        if exchanged is None or computed is None or unknown_traffic(inputs.profile, inputs.shape, inputs.load):
+        if exchanged is None or computed is None or unknown_traffic(inputs.profile, inputs.layout, inputs.load):
             return None
         return max(0.0, exchanged - inputs.overlap * computed) + _shard_transfers(inputs)
     own = computed if part == "compute" else (_update if part == "optimizer" else _save)(inputs, speeds)
@@ -104,8 +104,8 @@ def _seconds(
 
 def _late_updates(inputs: StepInputs, speeds: Speeds, computed: float | None) -> UpdateTraffic | None:
     """Updates that travel during the next forward pass; None: there are none, or some rate is not known."""
-    work, shape = inputs.optimizer.matrix_work, inputs.shape
-    owners, hosts = num_owners(shape, work), shape.mesh.dp_shard * shape.mesh.cp * shape.mesh.tp
+    work, layout = inputs.optimizer.matrix_work, inputs.layout
+    owners, hosts = num_owners(layout, work), layout.mesh.dp_shard * layout.mesh.cp * layout.mesh.tp
     if work is None or not work.overlaps or owners == hosts or computed is None:
         return None
     exchanged = _exchanged("communication", inputs, speeds)
@@ -113,9 +113,9 @@ def _late_updates(inputs: StepInputs, speeds: Speeds, computed: float | None) ->
         return None
     device = speeds.rates.device if speeds.rates else "cuda"
     first = first_forward(computed, inputs.load.micro_batches, _recompute_factors(inputs.load.checkpointing)[0])
-    forward = first * _block_share(inputs.trace) if may_hide(work, shape.wrapping, device) else 0.0
+    forward = first * _block_share(inputs.trace) if may_hide(work, layout.wrapping, device) else 0.0
     return update_traffic(
-        published_updates(work, shape.mesh, owners=owners), work, speeds.exchange_seconds, forward_seconds=forward,
+        published_updates(work, layout.mesh, owners=owners), work, speeds.exchange_seconds, forward_seconds=forward,
         hides=what_hides(forward, computed=computed, exchanged=exchanged, overlap=inputs.overlap),
     )  # fmt: skip
 
@@ -140,7 +140,7 @@ def _exchanged(part: str, inputs: StepInputs, speeds: Speeds) -> float | None:
 def _passes(inputs: StepInputs, speeds: Speeds) -> float | None:
     """Forward and backward of all micro-batches: products and fused attention by their rates, everything else by what
     it moves; attention that is not fused is products and moves like any other."""
-    trace, mesh, load = inputs.trace, inputs.shape.mesh, inputs.load
+    trace, mesh, load = inputs.trace, inputs.layout.mesh, inputs.load
     parts = mesh.tp * mesh.cp
     products, moved = _recompute_factors(load.checkpointing)
     attended, counted = _attention(trace)
@@ -180,10 +180,10 @@ def _shard_copies(inputs: StepInputs, speeds: Speeds) -> float | None:
 
 def _compression(inputs: StepInputs, speeds: Speeds) -> float | None:
     """What compression computes, which is booked under backward."""
-    profile, shape, load = inputs.profile, inputs.shape, inputs.load
-    if shape.mesh.dp_replicate == 1:
+    profile, layout, load = inputs.profile, inputs.layout, inputs.load
+    if layout.mesh.dp_replicate == 1:
         return 0.0
-    entries, buckets = num_averaged(profile, shape), num_buckets(profile, shape, load)
+    entries, buckets = num_averaged(profile, layout), num_buckets(profile, layout, load)
     work = compression_work(entries, profile.tensors, load.compression, buckets=buckets)
     if work is None:
         return 0.0
@@ -208,13 +208,13 @@ def _recomputed_head(inputs: StepInputs) -> float:
 
 def _update(inputs: StepInputs, speeds: Speeds) -> float | None:
     """The optimizer over what a rank holds, and what every tensor costs however small its part is here."""
-    size, stages = inputs.optimizer.streamed_bytes(inputs.updated_parameters), inputs.shape.mesh.pp
+    size, stages = inputs.optimizer.streamed_bytes(inputs.updated_parameters), inputs.layout.mesh.pp
     streamed, each = _stream(size, inputs, speeds), speeds.move_seconds(0.0)
     if streamed is None or each is None:
         return None
     device = "cpu" if inputs.host else speeds.rates.device if speeds.rates else "cuda"
     moves = UPDATE_MOVES[device] * inputs.profile.tensors / stages
-    owners = num_owners(inputs.shape, inputs.optimizer.matrix_work)
+    owners = num_owners(inputs.layout, inputs.optimizer.matrix_work)
     matrices = inputs.optimizer.matrix_seconds(stages * owners, speeds.flops_per_second)
     return streamed + each * moves + matrices
 
@@ -236,7 +236,7 @@ def _shard_transfers(inputs: StepInputs) -> float:
         return 0.0
     load = inputs.load
     return transfer_seconds(
-        inputs.updated_parameters, inputs.host, reshards=inputs.shape.wrapping.reshards, sync=load.gradient_sync,
+        inputs.updated_parameters, inputs.host, reshards=inputs.layout.wrapping.reshards, sync=load.gradient_sync,
         micro_batches=load.micro_batches,
     )  # fmt: skip
 

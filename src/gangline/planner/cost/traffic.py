@@ -15,7 +15,7 @@ from gangline.planner.cost.averaging import bucket_count, messages, needs_shapes
 from gangline.planner.cost.exchange import Collective
 from gangline.planner.cost.memory import num_owners
 from gangline.planner.cost.optimizer import matrix_updates
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout
 from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES
 from gangline.spec.compression import Compression
 from gangline.spec.mesh import Mesh
@@ -44,26 +44,26 @@ class PassLoad:
     """Size of buckets of averaged gradients; None: torch's own."""
 
 
-def collectives(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[Collective]:
+def collectives(profile: ModelProfile, layout: Layout, load: PassLoad) -> list[Collective]:
     """All of a step, of one rank."""
     return [
-        *data_messages(profile, shape, load),
-        *_tensor_peers(profile, shape, load),
-        *_sequence_peers(profile, shape, load),
-        *_stage_messages(profile, shape, load),
-        *_experts(profile, shape, load),
-        *(matrix_updates(work, shape.mesh, owners=num_owners(shape, work)) if (work := profile.matrix_work) else ()),
+        *data_messages(profile, layout, load),
+        *_tensor_peers(profile, layout, load),
+        *_sequence_peers(profile, layout, load),
+        *_stage_messages(profile, layout, load),
+        *_experts(profile, layout, load),
+        *(matrix_updates(work, layout.mesh, owners=num_owners(layout, work)) if (work := profile.matrix_work) else ()),
     ]
 
 
-def data_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[Collective]:
+def data_messages(profile: ModelProfile, layout: Layout, load: PassLoad) -> list[Collective]:
     """Those of data-parallel ranks, the new parameters of a shared optimizer included."""
-    return [*_shard_messages(profile, shape, load), *_replica_messages(profile, shape, load)]
+    return [*_shard_messages(profile, layout, load), *_replica_messages(profile, layout, load)]
 
 
-def unknown_traffic(profile: ModelProfile, shape: Shape, load: PassLoad) -> str:
+def unknown_traffic(profile: ModelProfile, layout: Layout, load: PassLoad) -> str:
     """Why the traffic is not known before the run; empty: it is known."""
-    if shape.mesh.ep > 1 and not any(unit.expert_entries for unit, _ in _units(profile, shape, load)):
+    if layout.mesh.ep > 1 and not any(unit.expert_entries for unit, _ in _units(profile, layout, load)):
         return "the traffic of its experts is not known"
     return unknown_compression(profile, load.compression)
 
@@ -75,18 +75,18 @@ def unknown_compression(profile: ModelProfile, compression: Compression) -> str:
     return ""
 
 
-def _shard_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
+def _shard_messages(profile: ModelProfile, layout: Layout, load: PassLoad) -> Iterator[Collective]:
     """FSDP2: whole blocks before each pass, gradients after the last micro-batch; the root's stay until backward."""
-    mesh = shape.mesh
+    mesh = layout.mesh
     ranks = mesh.dp_shard * mesh.cp
     if ranks == 1:
         return
     width = PASS_BYTES[load.precision]
     passes = 1 if mesh.pp > 1 else load.micro_batches
-    reductions = _reductions(shape, load)
-    reduced = shard_bytes(load.compression, averages_rarely=shape.traits.averages_rarely)
-    for unit, count in _units(profile, shape, load):
-        gathers = passes * (shape.wrapping.gathers if unit.name else 1)
+    reductions = _reductions(layout, load)
+    reduced = shard_bytes(load.compression, averages_rarely=layout.traits.averages_rarely)
+    for unit, count in _units(profile, layout, load):
+        gathers = passes * (layout.wrapping.gathers if unit.name else 1)
         expert_entries = unit.expert_parameters if mesh.ep > 1 else 0
         for size, peers, rank_stride in ((unit.parameters - expert_entries, ranks, mesh.tp),
                                    (expert_entries / mesh.ep, ranks // mesh.ep, mesh.ep * mesh.tp)):  # fmt: skip
@@ -101,21 +101,21 @@ def _shard_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iter
                 )  # fmt: skip
 
 
-def _replica_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
+def _replica_messages(profile: ModelProfile, layout: Layout, load: PassLoad) -> Iterator[Collective]:
     """Gradients of whole copies, or of equal shards; zero1 deals out its new parameters besides."""
-    mesh = shape.mesh
+    mesh = layout.mesh
     if mesh.dp_replicate == 1:
         return
     shards = mesh.dp_shard * mesh.cp
-    entries, rank_stride = num_averaged(profile, shape), shards * mesh.tp
+    entries, rank_stride = num_averaged(profile, layout), shards * mesh.tp
     shapes = [replace(each, rows=ceil(each.rows / shards)) for each in profile.shapes]
-    buckets = num_buckets(profile, shape, load)
+    buckets = num_buckets(profile, layout, load)
     for each in messages(entries, shapes, load.compression, ranks=mesh.dp_replicate):
         yield Collective(
             part="communication", kind=each.kind, size_bytes=each.size_bytes / buckets, ranks=mesh.dp_replicate,
-            count=_reductions(shape, load) * buckets / load.outer_steps, rank_stride=rank_stride,
+            count=_reductions(layout, load) * buckets / load.outer_steps, rank_stride=rank_stride,
         )  # fmt: skip
-    if shape.wrapping.shares_optimizer:
+    if layout.wrapping.shares_optimizer:
         owned = profile.matrix_work.parameters / (mesh.pp * mesh.tp * shards) if profile.matrix_work else 0.0
         yield Collective(
             part="optimizer", kind="all_gather", size_bytes=GRADIENT_BYTES * (entries - owned),
@@ -123,32 +123,32 @@ def _replica_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> It
         )  # fmt: skip
 
 
-def _reductions(shape: Shape, load: PassLoad) -> int:
+def _reductions(layout: Layout, load: PassLoad) -> int:
     """Reductions of a step: those of shards may follow each micro-batch."""
-    return load.micro_batches if shape.wrapping.shards and load.gradient_sync == "each" else 1
+    return load.micro_batches if layout.wrapping.shards and load.gradient_sync == "each" else 1
 
 
-def num_averaged(profile: ModelProfile, shape: Shape) -> float:
+def num_averaged(profile: ModelProfile, layout: Layout) -> float:
     """Entries of gradients that a rank averages with its replicas."""
-    mesh = shape.mesh
+    mesh = layout.mesh
     return profile.parameters / (mesh.pp * mesh.tp * mesh.dp_shard * mesh.cp)
 
 
-def num_buckets(profile: ModelProfile, shape: Shape, load: PassLoad) -> int:
+def num_buckets(profile: ModelProfile, layout: Layout, load: PassLoad) -> int:
     """Messages that they travel in."""
-    return bucket_count(GRADIENT_BYTES * num_averaged(profile, shape), load.bucket_bytes)
+    return bucket_count(GRADIENT_BYTES * num_averaged(profile, layout), load.bucket_bytes)
 
 
-def _tensor_peers(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
+def _tensor_peers(profile: ModelProfile, layout: Layout, load: PassLoad) -> Iterator[Collective]:
     """The stream between blocks, twice forward and twice backward, once more each where the block is computed again.
 
     These are not timed apart from the passes that they are part of.
     """
-    mesh = shape.mesh
+    mesh = layout.mesh
     if mesh.tp == 1:
         return
     times = 6 if load.checkpointing == "full" else 4
-    for unit, count in _units(profile, shape, load):
+    for unit, count in _units(profile, layout, load):
         if unit.name:
             yield Collective(
                 part="compute", kind="all_reduce", size_bytes=load.micro_batch * unit.boundary_bytes / mesh.cp,
@@ -156,12 +156,12 @@ def _tensor_peers(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterat
             )  # fmt: skip
 
 
-def _sequence_peers(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
+def _sequence_peers(profile: ModelProfile, layout: Layout, load: PassLoad) -> Iterator[Collective]:
     """Keys and values go round once forward, and with their gradients once more backward."""
-    mesh = shape.mesh
+    mesh = layout.mesh
     if mesh.cp == 1:
         return
-    for unit, count in _units(profile, shape, load):
+    for unit, count in _units(profile, layout, load):
         if unit.name:
             yield Collective(
                 part="communication", kind="send",
@@ -170,10 +170,10 @@ def _sequence_peers(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iter
             )  # fmt: skip
 
 
-def _stage_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
+def _stage_messages(profile: ModelProfile, layout: Layout, load: PassLoad) -> Iterator[Collective]:
     """What a stage hands to the next, and its gradient back."""
-    mesh = shape.mesh
-    blocks = [unit for unit, _ in _units(profile, shape, load) if unit.name]
+    mesh = layout.mesh
+    blocks = [unit for unit, _ in _units(profile, layout, load) if unit.name]
     if mesh.pp > 1 and blocks:
         yield Collective(
             part="communication", kind="send", size_bytes=load.micro_batch * blocks[-1].boundary_bytes / mesh.cp,
@@ -181,17 +181,17 @@ def _stage_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iter
         )  # fmt: skip
 
 
-def _experts(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
+def _experts(profile: ModelProfile, layout: Layout, load: PassLoad) -> Iterator[Collective]:
     """Rows there and back, and their gradients; the number of rows is sent before, and waited for.
 
     The rows are not timed apart from the passes that they are part of.
     """
-    mesh = shape.mesh
+    mesh = layout.mesh
     if mesh.ep == 1:
         return
     width = PASS_BYTES[load.precision]
     forwards = 2 if load.checkpointing == "full" else 1
-    for unit, count in _units(profile, shape, load):
+    for unit, count in _units(profile, layout, load):
         if unit.expert_entries:
             passes = count * load.micro_batches
             yield Collective(
@@ -204,17 +204,17 @@ def _experts(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Co
             )  # fmt: skip
 
 
-def _units(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[tuple[Unit, float]]:
+def _units(profile: ModelProfile, layout: Layout, load: PassLoad) -> list[tuple[Unit, float]]:
     """Each unit, and how many of it one rank of a pipeline has on average."""
     trace = profile.trace(load.precision)
     whole = Unit(name="", parameters=profile.parameters, flops=0.0, saved_bytes=0.0, boundary_bytes=0.0)
-    return [(unit, unit.count / shape.mesh.pp) for unit in (trace.units if trace else (whole,))]
+    return [(unit, unit.count / layout.mesh.pp) for unit in (trace.units if trace else (whole,))]
 
 
-def traced_rings(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[RingTraffic]:
+def traced_rings(profile: ModelProfile, layout: Layout, load: PassLoad) -> list[RingTraffic]:
     """Rings of data-parallel ranks of an average stage."""
     rings: dict[tuple[int, int], list[Collective]] = {}
-    for each in data_messages(profile, shape, load):
+    for each in data_messages(profile, layout, load):
         rings.setdefault((each.ranks, each.rank_stride), []).append(each)
     return [
         RingTraffic(

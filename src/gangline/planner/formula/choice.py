@@ -13,15 +13,9 @@ from gangline.planner.cost.forecast import ExecutionOptions, bucket_bytes
 from gangline.planner.formula.evaluate import evaluate, layout_memory
 from gangline.planner.formula.memory import memory_bound_bytes
 from gangline.planner.formula.plan import Evaluation, LayoutPlan
-from gangline.planner.formula.search import (
-    formula_question,
-    in_planned_order,
-    may_offload,
-    strategy_of_layout,
-    world_of,
-)
+from gangline.planner.formula.search import formula_question, in_planned_order, may_offload, world_of
 from gangline.planner.formula.step_time import PART_WORDS
-from gangline.planner.layouts.enumerate import ModelLayout
+from gangline.planner.layouts.layout import WrappedLayout
 from gangline.planner.reasons import PlanReason, more_axes
 from gangline.planner.request import PlanRequest
 from gangline.planner.settings import BACKWARD, GRADIENT_BYTES
@@ -207,7 +201,7 @@ def candidates_of(request: PlanRequest, ranking: FormulaRanking) -> tuple[Candid
         is_second = reason.verdict in ("lost", "more_axes") and number == 1
         found.append(
             Candidate(
-                name=plan.layout.name, strategy=strategy_of_layout(plan.layout), mesh=plan.layout.mesh,
+                name=plan.layout.name, strategy=plan.layout.strategy, mesh=plan.layout.mesh,
                 verdict="runner_up" if is_second else reason.verdict, reason=reason.words,
                 forecast=ranking.forecasts[plan.layout.name],
             )
@@ -222,7 +216,7 @@ def _not_weighed(ranking: FormulaRanking) -> Iterator[Candidate]:
     for layout, least in sorted(ranking.evaluation.slower.items(), key=lambda each: each[1]):
         more = 100 * (least / chosen.step_seconds - 1)
         yield Candidate(
-            name=layout.name, strategy=strategy_of_layout(layout), mesh=layout.mesh, verdict="lost",
+            name=layout.name, strategy=layout.strategy, mesh=layout.mesh, verdict="lost",
             reason=f"{more:+.1f} % or more: no way to run it takes less than {least:.2f} s",
             forecast=Forecast(missing="it was not weighed, as its bound is slower than the chosen plan"),
         )  # fmt: skip
@@ -313,7 +307,7 @@ def fitting_layout(request: PlanRequest, model: Transformer) -> FittingPlan | No
 def layout_holds(request: PlanRequest, model: Transformer, chosen: LayoutPlan, mesh: Mesh, micro_batch: int) -> bool:
     """Whether a rank holds the chosen plan on another number of ranks."""
     question, _ = formula_question(request, model, mesh.world_size, on_host=chosen.on_host)
-    layout = ModelLayout(mesh=mesh, wrapping=chosen.layout.wrapping)
+    layout = WrappedLayout.of(mesh, chosen.layout.wrapping)
     setting = replace(chosen.setting, micro_batch=micro_batch)
     return layout_memory(question, layout, setting).total <= question.usable_bytes
 

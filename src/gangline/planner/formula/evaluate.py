@@ -28,7 +28,8 @@ from gangline.planner.formula.step_time import (
     step_bound_seconds,
     update_seconds,
 )
-from gangline.planner.layouts.enumerate import Divisions, ModelLayout, Sync, layouts, schedules_of
+from gangline.planner.layouts.enumerate import Divisions, Sync, layouts, schedules_of
+from gangline.planner.layouts.layout import Layout
 from gangline.planner.settings import PASS_BYTES
 from gangline.spec.forecast import UpdateTraffic
 
@@ -49,7 +50,7 @@ def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_
     prunes = counted > most_weighed
     bounds = {each: each.bound_seconds() if prunes else 0.0 for each in groups}
     plans: list[LayoutPlan] = []
-    slower: dict[ModelLayout, float] = {}
+    slower: dict[Layout, float] = {}
     best = inf
     for each in sorted(groups, key=lambda group: bounds[group]):
         if bounds[each] > best * (1 + band):
@@ -71,7 +72,7 @@ def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_
     )
 
 
-def layout_memory(question: Question, layout: ModelLayout, setting: Setting) -> RankMemory:
+def layout_memory(question: Question, layout: Layout, setting: Setting) -> RankMemory:
     """Memory of the fullest rank."""
     stages = stages_of(question.model, layout.mesh.pp, setting.schedule)
     count = -(-question.space.global_batch // (layout.mesh.data_parallel * setting.micro_batch))
@@ -107,7 +108,7 @@ class LayoutCandidates:
     Passes are equal in all layouts that cut the model alike, however data-parallel ranks hold it: `seen` keeps them.
     """
 
-    def __init__(self, question: Question, layout: ModelLayout, seen: dict[object, StepParts]) -> None:
+    def __init__(self, question: Question, layout: Layout, seen: dict[object, StepParts]) -> None:
         self.layout, self._question, self._seen = layout, question, seen
         space = question.space
         self._samples = space.global_batch // layout.mesh.data_parallel

@@ -9,7 +9,8 @@ from gangline.planner.cost.exchange import num_steps, sent_bytes
 from gangline.planner.cost.optimizer import ADAMW, OptimizerModel
 from gangline.planner.cost.traffic import PassLoad
 from gangline.planner.formula.step_time import Hardware, Stages
-from gangline.planner.layouts.enumerate import ModelLayout, Sync
+from gangline.planner.layouts.enumerate import Sync
+from gangline.planner.layouts.layout import Layout
 from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES
 from gangline.spec.compression import Compression
 from gangline.spec.plan import Precision
@@ -31,7 +32,7 @@ WHOLE = GradientAveraging()
 
 
 def exchange_seconds(
-    layout: ModelLayout, parameters: float, hardware: Hardware, *, blocks: float, sync: Sync, micro_batches: int,
+    layout: Layout, parameters: float, hardware: Hardware, *, blocks: float, sync: Sync, micro_batches: int,
     precision: Precision = "bf16", optimizer: OptimizerModel = ADAMW, averaging: GradientAveraging = WHOLE,
 ) -> float:  # fmt: skip
     """What data-parallel ranks move in a step, before any of it is hidden."""
@@ -46,7 +47,7 @@ def exchange_seconds(
 
 
 def exchanges(
-    layout: ModelLayout, parameters: float, *, blocks: float, sync: Sync, micro_batches: int,
+    layout: Layout, parameters: float, *, blocks: float, sync: Sync, micro_batches: int,
     precision: Precision = "bf16", optimizer: OptimizerModel = ADAMW, averaging: GradientAveraging = WHOLE,
 ) -> list[tuple[float, int, int, float]]:  # fmt: skip
     """Rings of data-parallel ranks in a step: bytes that a rank sends, ranks, their distance, and how many
@@ -76,7 +77,7 @@ def exchanges(
 
 def formula_rings(
     profile: ModelProfile,
-    layout: ModelLayout,
+    layout: Layout,
     load: PassLoad,
     averaging: GradientAveraging,
     *,
@@ -96,7 +97,7 @@ def formula_rings(
     ]
 
 
-def _averaged(layout: ModelLayout, entries: float, averaging: GradientAveraging) -> tuple[float, float]:
+def _averaged(layout: Layout, entries: float, averaging: GradientAveraging) -> tuple[float, float]:
     """Bytes that a rank sends to average so many gradients with other replicas, and messages that follow each other."""
     ranks, sent, steps = layout.replicas, 0.0, 0.0
     if ranks > 1:
@@ -108,7 +109,7 @@ def _averaged(layout: ModelLayout, entries: float, averaging: GradientAveraging)
     return sent, steps
 
 
-def squeeze_seconds(layout: ModelLayout, parameters: float, hardware: Hardware, averaging: GradientAveraging) -> float:
+def squeeze_seconds(layout: Layout, parameters: float, hardware: Hardware, averaging: GradientAveraging) -> float:
     """What compression reads and writes before and after replicas average; 0: nothing is squeezed."""
     entries = parameters / layout.shards
     work = None if layout.replicas == 1 else compression_work(entries, 0, averaging.compression, buckets=1)

@@ -11,7 +11,8 @@ from math import ceil, floor
 
 from gangline.errors import ConfigError
 from gangline.planner.cost.optimizer import ADAMW, OptimizerModel
-from gangline.planner.layouts.enumerate import ModelLayout, SearchSpace, Sync
+from gangline.planner.layouts.enumerate import SearchSpace, Sync
+from gangline.planner.layouts.layout import Layout
 from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, WEIGHT_BYTES
 from gangline.spec.plan import Precision
 from gangline.spec.transformer import Transformer
@@ -176,7 +177,7 @@ def held_sync(sync: Sync, micro_batches: int) -> Sync:
 
 
 def state_memory(
-    layout: ModelLayout, parameters: float, *, sync: Sync, width_bytes: int, optimizer: OptimizerModel = ADAMW,
+    layout: Layout, parameters: float, *, sync: Sync, width_bytes: int, optimizer: OptimizerModel = ADAMW,
     on_host: bool = False,
 ) -> tuple[float, float, float]:  # fmt: skip
     """Weights, gradients and optimizer of a rank whose stages have `parameters` after tp has cut them.
@@ -209,17 +210,17 @@ def state_memory(
     )
 
 
-def host_memory(layout: ModelLayout, parameters: float, optimizer: OptimizerModel) -> float:
+def host_memory(layout: Layout, parameters: float, optimizer: OptimizerModel) -> float:
     """Shards of one rank, their gradients, optimizer and updates, which are in the memory of its server."""
     kept = WEIGHT_BYTES + GRADIENT_BYTES + optimizer.moment_bytes
     return kept * parameters / layout.shards + _owned_bytes(layout, optimizer) + update_memory(layout, optimizer)
 
 
-def _owned_bytes(layout: ModelLayout, optimizer: OptimizerModel) -> float:
+def _owned_bytes(layout: Layout, optimizer: OptimizerModel) -> float:
     return optimizer.owner_bytes / (layout.mesh.pp * optimizer.owners(layout.mesh))
 
 
-def block_bytes(layout: ModelLayout, *, width_bytes: int) -> float:
+def block_bytes(layout: Layout, *, width_bytes: int) -> float:
     """Bytes of each parameter of a block while it is computed backward: x of the formulas, 0, 0, 6, 10 in 16 bits.
 
     A block that is gathered has its gradients in float32 while they are reduced; one that is gathered for each pass is
@@ -231,7 +232,7 @@ def block_bytes(layout: ModelLayout, *, width_bytes: int) -> float:
 
 
 def activation_memory(
-    model: Transformer, layout: ModelLayout, load: StageLoad, *, micro_batch: int, recompute: str, loss_chunks: int,
+    model: Transformer, layout: Layout, load: StageLoad, *, micro_batch: int, recompute: str, loss_chunks: int,
     precision: Precision,
 ) -> tuple[float, float]:  # fmt: skip
     """Activations and buffers of a rank."""
@@ -246,7 +247,7 @@ def activation_memory(
 
 
 def rank_memory(
-    model: Transformer, layout: ModelLayout, load: StageLoad, *, sync: Sync, micro_batch: int, recompute: str,
+    model: Transformer, layout: Layout, load: StageLoad, *, sync: Sync, micro_batch: int, recompute: str,
     loss_chunks: int, precision: Precision = "bf16", optimizer: OptimizerModel = ADAMW, on_host: bool = False,
 ) -> RankMemory:  # fmt: skip
     """All of one rank, by cause."""
@@ -264,7 +265,7 @@ def rank_memory(
     )  # fmt: skip
 
 
-def update_memory(layout: ModelLayout, optimizer: OptimizerModel) -> float:
+def update_memory(layout: Layout, optimizer: OptimizerModel) -> float:
     """Updates of matrices that a rank holds at the end of a step."""
     return optimizer.update_bytes(layout.mesh, owners=optimizer.owners(layout.mesh))
 

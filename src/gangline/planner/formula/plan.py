@@ -9,7 +9,8 @@ from gangline.planner.cost.optimizer import ADAMW, OptimizerModel
 from gangline.planner.formula.exchange import WHOLE, GradientAveraging
 from gangline.planner.formula.memory import RankMemory
 from gangline.planner.formula.step_time import Hardware, StepParts
-from gangline.planner.layouts.enumerate import ModelLayout, SearchSpace, Sync
+from gangline.planner.layouts.enumerate import SearchSpace, Sync
+from gangline.planner.layouts.layout import Layout
 from gangline.spec.forecast import UpdateTraffic
 from gangline.spec.plan import PipelineSchedule, Precision
 from gangline.spec.transformer import Transformer
@@ -38,7 +39,7 @@ def narrowed(space: SearchSpace, setting: Setting) -> SearchSpace:
 class LayoutPlan:
     """The best candidate of one layout: the fastest that fits and that ranks here run, else the nearest miss."""
 
-    layout: ModelLayout
+    layout: Layout
     setting: Setting
     memory: RankMemory
     parts: StepParts
@@ -67,7 +68,7 @@ class LayoutPlan:
         return f"{self.layout.name} b{self.setting.micro_batch}{again}{' host' if self.on_host else ''}"
 
 
-Support = Callable[[ModelLayout, Sync, int], str]
+Support = Callable[[Layout, Sync, int], str]
 """Why ranks cannot run a layout with a sync and pieces of loss; empty: they can."""
 
 
@@ -94,7 +95,7 @@ class Evaluation:
 
     plans: tuple[LayoutPlan, ...]
     """One a layout, the fastest first, then misses, the nearest first."""
-    slower: dict[ModelLayout, float]
+    slower: dict[Layout, float]
     """Layouts that were not weighed, as even their bound is beyond the band of the best: seconds of a step at least."""
     num_candidates: int
     num_weighed: int

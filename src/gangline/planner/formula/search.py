@@ -13,15 +13,15 @@ from gangline.planner.formula.evaluate import LayoutCandidates
 from gangline.planner.formula.exchange import GradientAveraging, formula_rings
 from gangline.planner.formula.plan import LayoutPlan, Question, narrowed
 from gangline.planner.formula.step_time import Hardware
-from gangline.planner.layouts.enumerate import ModelLayout, SearchSpace, Sync, divisors, unsupported_rule
-from gangline.planner.layouts.layout import Shape, explicit_shape
+from gangline.planner.layouts.enumerate import SearchSpace, Sync, divisors, unsupported_rule
+from gangline.planner.layouts.layout import Layout, explicit_layout
 from gangline.planner.layouts.schedules import SPLIT
 from gangline.planner.pool import MOST_AUTO, check_world, ranks_per_node
 from gangline.planner.request import PlanRequest
 from gangline.spec.config.line import Line
 from gangline.spec.plan import SCHEDULE_NAMES, PipelineSchedule
 from gangline.spec.profile import ModelProfile, ParameterShape
-from gangline.spec.strategies import STRATEGIES, Strategy, strategy_of, traits_of
+from gangline.spec.strategies import traits_of
 from gangline.spec.transformer import Transformer
 
 CHUNKS = (1, 8)
@@ -65,7 +65,7 @@ def world_of(request: PlanRequest) -> int:
     line, pool = request.line, request.pool
     ranks = line.train.ranks if line.project.distributed else 1
     if line.train.strategy == "explicit":
-        return explicit_shape(line).mesh.world_size
+        return explicit_layout(line).mesh.world_size
     if isinstance(ranks, int):
         check_world(line, pool, ranks, shares=1)
         return ranks
@@ -141,28 +141,18 @@ def _schedules(line: Line) -> Sequence[PipelineSchedule]:
     return [each for each in SCHEDULE_NAMES if not (line.train.compile and each in SPLIT)]
 
 
-def _asked(line: Line, layout: ModelLayout) -> bool:
+def _asked(line: Line, layout: Layout) -> bool:
     """The line leaves its strategy open, or names this one."""
     requested = line.train.strategy
     if requested == "auto":
         return True
     if requested == "explicit":
-        return explicit_shape(line).mesh == layout.mesh
+        return explicit_layout(line).mesh == layout.mesh
     traits = traits_of(requested)
-    return traits is not None and strategy_of_layout(layout) == traits.name
+    return traits is not None and layout.strategy == traits.name
 
 
-def strategy_of_layout(layout: ModelLayout) -> Strategy:
-    """Name by which ranks run it."""
-    plain = strategy_of(layout.mesh)
-    traits = traits_of(plain)
-    if traits is None or traits.cuts_model or traits.wrapping in (None, layout.wrapping):
-        return plain
-    same = (each.name for each in STRATEGIES.values() if each.axes == traits.axes and each.wrapping == layout.wrapping)
-    return next(same, plain)
-
-
-def _unsupported(line: Line, layout: ModelLayout, sync: Sync, loss_chunks: int) -> str:
+def _unsupported(line: Line, layout: Layout, sync: Sync, loss_chunks: int) -> str:
     """Reason by a rule of the ranks, or one of the line's options."""
     if rule := unsupported_rule(layout, sync=sync, loss_chunks=loss_chunks):
         return rule
@@ -213,7 +203,7 @@ def in_planned_order(
     question, missing = formula_question(request, model, mesh.world_size, on_host=plan.on_host)
     if mesh.pp == 1 or pool.fabric is None or profile is None or missing:
         return plan
-    load = pass_load(line, Shape(strategy_of_layout(layout), mesh), options)
+    load = pass_load(line, layout, options)
     rings = formula_rings(profile, layout, load, averaging_of(line, profile))
     edges = edge_bytes(rings, profile, mesh, load, ranks_per_server=question.space.ranks_per_node)
     links = link_rates(pool, mesh.world_size, stages=mesh.pp, edges=edges)

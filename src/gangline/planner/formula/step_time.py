@@ -21,7 +21,8 @@ from gangline.planner.cost.optimizer import (
 from gangline.planner.cost.speeds import HostRates, transfer_seconds
 from gangline.planner.formula.memory import StageLoad, recomputed_share, stage_blocks, stage_parameters, token_costs
 from gangline.planner.layouts.bubble import bubble_share, most_live
-from gangline.planner.layouts.enumerate import ModelLayout, SearchSpace, Sync, stages_a_rank
+from gangline.planner.layouts.enumerate import SearchSpace, Sync, stages_a_rank
+from gangline.planner.layouts.layout import Layout
 from gangline.planner.layouts.schedules import owner_of
 from gangline.planner.settings import PASS_BYTES
 from gangline.spec.forecast import UpdateTraffic
@@ -148,7 +149,7 @@ def _by_rank(values: Sequence[int], owners: Sequence[int], ranks: int) -> tuple[
 
 
 def passes(
-    model: Transformer, layout: ModelLayout, stages: Stages, hardware: Hardware, *, micro_batch: int,
+    model: Transformer, layout: Layout, stages: Stages, hardware: Hardware, *, micro_batch: int,
     micro_batches: int, recompute: str, precision: Precision = "bf16",
 ) -> StepParts:  # fmt: skip
     """Forward and backward of all micro-batches, without what data-parallel ranks exchange and the update."""
@@ -197,7 +198,7 @@ def _bubble_seconds(stages: Stages, micro_batches: int, busy: float, *, whole: f
 
 
 def _tensor_seconds(
-    model: Transformer, layout: ModelLayout, hardware: Hardware, *, tokens: float, width: int, again: float
+    model: Transformer, layout: Layout, hardware: Hardware, *, tokens: float, width: int, again: float
 ) -> float:
     """Two all-reduces forward and two backward in a block, two more where it is computed again."""
     peers = layout.mesh.tp
@@ -206,7 +207,7 @@ def _tensor_seconds(
 
 
 def _context_seconds(
-    model: Transformer, layout: ModelLayout, hardware: Hardware, *, tokens: float, width: int, hidden: float
+    model: Transformer, layout: Layout, hardware: Hardware, *, tokens: float, width: int, hidden: float
 ) -> float:
     """Keys and values go round once forward and twice backward, behind attention as far as that takes."""
     mesh = layout.mesh
@@ -219,7 +220,7 @@ def _context_seconds(
 
 
 def _expert_seconds(
-    model: Transformer, layout: ModelLayout, hardware: Hardware, *, tokens: float, width: int, again: float
+    model: Transformer, layout: Layout, hardware: Hardware, *, tokens: float, width: int, again: float
 ) -> float:
     """Rows there and back, forward and backward, once more where the block is computed again; each forward pass also
     says how many rows, in messages without size."""
@@ -230,7 +231,7 @@ def _expert_seconds(
 
 
 def update_seconds(
-    layout: ModelLayout, parameters: float, hardware: Hardware, *, optimizer: OptimizerModel = ADAMW,
+    layout: Layout, parameters: float, hardware: Hardware, *, optimizer: OptimizerModel = ADAMW,
     on_host: bool = False,
 ) -> float:  # fmt: skip
     """The optimizer over what one rank updates, on its device or by its cores; whole matrices on the device alone."""
@@ -241,7 +242,7 @@ def update_seconds(
     return streamed + products + _matrix_seconds(layout, hardware, optimizer)
 
 
-def _matrix_seconds(layout: ModelLayout, hardware: Hardware, optimizer: OptimizerModel) -> float:
+def _matrix_seconds(layout: Layout, hardware: Hardware, optimizer: OptimizerModel) -> float:
     """What owners exchange, one after the other."""
     if optimizer.matrix_work is None:
         return 0.0
@@ -252,7 +253,7 @@ def _matrix_seconds(layout: ModelLayout, hardware: Hardware, optimizer: Optimize
 
 
 def late_updates(
-    model: Transformer, layout: ModelLayout, hardware: Hardware, optimizer: OptimizerModel, *, compute: float,
+    model: Transformer, layout: Layout, hardware: Hardware, optimizer: OptimizerModel, *, compute: float,
     exchange: float, micro_batches: int, recompute: str,
 ) -> UpdateTraffic | None:  # fmt: skip
     """Updates of a step with so much computing and exchange; None: no updates travel during its next forward pass."""
@@ -272,9 +273,7 @@ def late_updates(
     )  # fmt: skip
 
 
-def host_seconds(
-    layout: ModelLayout, parameters: float, hardware: Hardware, *, sync: Sync, micro_batches: int
-) -> float:
+def host_seconds(layout: Layout, parameters: float, hardware: Hardware, *, sync: Sync, micro_batches: int) -> float:
     """What shards on the host send to the device before they are gathered, and their gradients back."""
     return transfer_seconds(
         parameters / layout.shards, hardware.host, reshards=layout.wrapping.reshards, sync=sync,

@@ -13,7 +13,8 @@ from gangline.planner.formula.evaluate import LayoutCandidates
 from gangline.planner.formula.memory import held_sync
 from gangline.planner.formula.plan import LayoutPlan, Question, Setting, narrowed
 from gangline.planner.formula.step_time import Stages, StepParts, stages_of, step_flops
-from gangline.planner.layouts.enumerate import Divisions, ModelLayout, Sync, layouts
+from gangline.planner.layouts.enumerate import Divisions, Sync, layouts
+from gangline.planner.layouts.layout import Layout, WrappedLayout
 from gangline.spec.plan import PipelineSchedule
 
 SCHEDULE: PipelineSchedule = "1f1b"
@@ -37,7 +38,7 @@ Sides = tuple[Side, Side]
 class UnlikeLayout:
     """The best way to run one layout on two kinds."""
 
-    layout: ModelLayout
+    layout: Layout
     setting: Setting
     passes: tuple[int, ...]
     """Micro-batches of each replica, those of the first kind before those of the second."""
@@ -105,7 +106,7 @@ def unlike_bound_seconds(sides: Sides, global_batch: int) -> float:
     return step_flops(sides[0].question.model, global_batch) / speed
 
 
-def _layouts(sides: Sides) -> Iterator[ModelLayout]:
+def _layouts(sides: Sides) -> Iterator[WrappedLayout]:
     """Those whose replicas fill each kind; which samples they take is open, so the batch need not be divided evenly."""
     question = sides[0].question
     ranks = question.space.world_size
@@ -120,7 +121,7 @@ class _Found:
     """A candidate, what orders it (misses last; seconds, or need in devices), and its passes by kind."""
 
     order: tuple[bool, float]
-    layout: ModelLayout
+    layout: Layout
     setting: Setting
     taken: tuple[int, int]
 
@@ -143,7 +144,7 @@ def _side_plan(side: Side, found: _Found, passes: int) -> LayoutPlan:
     return plan
 
 
-def _replicas(sides: Sides, layout: ModelLayout) -> tuple[int, int]:
+def _replicas(sides: Sides, layout: Layout) -> tuple[int, int]:
     ranks = layout.mesh.world_size // layout.replicas
     return sides[0].ranks // ranks, sides[1].ranks // ranks
 
@@ -151,7 +152,7 @@ def _replicas(sides: Sides, layout: ModelLayout) -> tuple[int, int]:
 class _Ways:
     """All ways to run one layout on both kinds."""
 
-    def __init__(self, sides: Sides, layout: ModelLayout, seen: Sequence[dict[object, StepParts]]) -> None:
+    def __init__(self, sides: Sides, layout: Layout, seen: Sequence[dict[object, StepParts]]) -> None:
         self._layout, self._sides = layout, sides
         self._replicas = _replicas(sides, layout)
         self._kinds = tuple(LayoutCandidates(each.question, layout, own) for each, own in zip(sides, seen, strict=True))

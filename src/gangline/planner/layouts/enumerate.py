@@ -11,65 +11,18 @@ from typing import Literal
 
 from gangline.planner.layouts.bubble import accepts_micro_batches, runnable_schedules
 from gangline.planner.layouts.degrees import NO_RULES
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import WRAPPING_WORDS, Layout, WrappedLayout
 from gangline.planner.layouts.schedules import SINGLE
 from gangline.planner.pool import Pool, choose_world, is_whole, micro_unit, num_nodes
 from gangline.spec.config.line import Line
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import PipelineSchedule
 from gangline.spec.profile import ModelProfile
-from gangline.spec.strategies import DDP, FSDP, ONE_RANK, STRATEGIES, ZERO1, ZERO2, Wrapping, strategy_of
+from gangline.spec.strategies import DDP, FSDP, ZERO1, ZERO2, Wrapping, strategy_of
 from gangline.spec.transformer import Transformer
 
 Sync = Literal["each", "last"]
 """When gradients are reduced: after each micro-batch, or after the last one of a step."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelLayout:
-    """Degrees of a mesh, and how its data-parallel ranks hold what is left of the model."""
-
-    mesh: Mesh
-    wrapping: Wrapping
-    """How data-parallel ranks hold it: copies, copies that share the optimizer, shards gathered once or each pass."""
-
-    @property
-    def shards(self) -> int:
-        """Ranks that share the weights of a stage; 1: each has them whole."""
-        return self.mesh.dp_shard * self.mesh.cp if self.wrapping.shards else 1
-
-    @property
-    def replicas(self) -> int:
-        """Groups of ranks that have all shards; each averages its gradients with the others."""
-        return self.mesh.dp_replicate
-
-    @property
-    def num_axes(self) -> int:
-        """Axes with more than one rank, and the groups of experts."""
-        return self.mesh.num_axes + (self.mesh.ep > 1)
-
-    @property
-    def name(self) -> str:
-        """`fsdp-16`, `tp2 zero2-8`, `pp2 zero2-2x4`, `tp8 rep2`, `ddp-16`; degrees that cut the model come first."""
-        mesh = self.mesh
-        cuts = " ".join(f"{axis}{getattr(mesh, axis)}" for axis in ("pp", "cp", "tp", "ep") if getattr(mesh, axis) > 1)
-        return f"{cuts} {self._data(alone=not cuts)}".strip()
-
-    def _data(self, *, alone: bool) -> str:
-        mesh, word = self.mesh, _WORDS[self.wrapping]
-        if not self.wrapping.shards:
-            if mesh.dp_replicate == 1:
-                return ONE_RANK.name if alone else ""
-            copies = word if alone or self.wrapping.shares_optimizer else "rep"
-            return f"{copies}-{mesh.dp_replicate}" if copies == word else f"{copies}{mesh.dp_replicate}"
-        if mesh.dp_replicate == 1:
-            return f"{word}-{mesh.dp_shard}" if mesh.dp_shard > 1 else word
-        hybrid = strategy_of(mesh) if alone and self.wrapping == FSDP else word
-        return f"{hybrid}-{mesh.dp_replicate}x{mesh.dp_shard}"
-
-
-_WORDS = {each.wrapping: each.name for each in reversed(STRATEGIES.values()) if each.wrapping is not None}
-"""Strategy by which a wrapping is named; of two the first one of the table."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +45,7 @@ class SearchSpace:
     schedules: Sequence[PipelineSchedule] = ("1f1b",)
     on_host: bool = False
     """Shards wait in the memory of their server; layouts without shards are left out."""
-    admits: Callable[[ModelLayout], bool] = lambda _: True
+    admits: Callable[[WrappedLayout], bool] = lambda _: True
     """Whether a layout is asked for."""
 
 
@@ -100,7 +53,7 @@ class SearchSpace:
 class Layouts:
     """What a search space holds for one model."""
 
-    found: tuple[ModelLayout, ...]
+    found: tuple[WrappedLayout, ...]
     ruled_out: Counter[str] = field(default_factory=Counter)
     """Products of degrees that a rule excludes, by the rule."""
 
@@ -125,7 +78,7 @@ class Divisions:
 
 def layouts(space: SearchSpace, model: Divisions) -> Layouts:
     """All of `space` that `model` allows; none is left out but by a rule, and each rule is counted."""
-    found: dict[ModelLayout, None] = {}
+    found: dict[WrappedLayout, None] = {}
     ruled_out: Counter[str] = Counter()
     for mesh in _cuts(space):
         if rule := broken_rule(space, model, mesh):
@@ -163,22 +116,22 @@ def broken_rule(space: SearchSpace, model: Divisions, mesh: Mesh) -> str:
     return next((words for is_broken, words in rules if is_broken), "")
 
 
-def _data_layouts(space: SearchSpace, mesh: Mesh) -> Iterator[ModelLayout]:
+def _data_layouts(space: SearchSpace, mesh: Mesh) -> Iterator[WrappedLayout]:
     """Every way to hold what `mesh` leaves of the model on its data-parallel ranks."""
     ranks = mesh.dp_shard
     copies = Mesh(tp=mesh.tp, pp=mesh.pp, cp=mesh.cp, dp_replicate=ranks)
     if mesh.cp == mesh.ep == 1 and not space.on_host:
         if DDP in space.wrappings:
-            yield ModelLayout(mesh=copies, wrapping=DDP)
+            yield WrappedLayout.of(mesh=copies, wrapping=DDP)
         if ZERO1 in space.wrappings and mesh.tp == 1 and ranks > 1:  # DDP, which it is built on, loses parameters of tp
-            yield ModelLayout(mesh=copies, wrapping=ZERO1)
+            yield WrappedLayout.of(mesh=copies, wrapping=ZERO1)
     for shards in divisors(ranks):
         if shards * mesh.cp == 1 or (shards * mesh.cp) % mesh.ep:
             continue
         cut = Mesh(
             tp=mesh.tp, pp=mesh.pp, cp=mesh.cp, ep=mesh.ep, dp_replicate=ranks // shards, dp_shard=shards
         )  # fmt: skip
-        yield from (ModelLayout(mesh=cut, wrapping=each) for each in space.wrappings if each.shards)
+        yield from (WrappedLayout.of(mesh=cut, wrapping=each) for each in space.wrappings if each.shards)
 
 
 def schedules_of(space: SearchSpace, model: Transformer, mesh: Mesh, micro_batches: int) -> list[PipelineSchedule]:
@@ -201,7 +154,7 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // each for each in small)})
 
 
-def unsupported_rule(layout: ModelLayout, *, sync: Sync = "last", loss_chunks: int = 1) -> str:
+def unsupported_rule(layout: Layout, *, sync: Sync = "last", loss_chunks: int = 1) -> str:
     """Why the ranks here cannot run it, though torch could; empty: they can.
 
     Args:
@@ -209,21 +162,27 @@ def unsupported_rule(layout: ModelLayout, *, sync: Sync = "last", loss_chunks: i
         sync: When gradients are reduced.
         loss_chunks: Pieces of head and loss.
     """
-    mesh, wrapping = layout.mesh, layout.wrapping
+    mesh, wrapping, words = layout.mesh, layout.wrapping, WRAPPING_WORDS
     cut = mesh.tp * mesh.pp * mesh.cp * mesh.ep > 1
     keeps = wrapping.shards and not wrapping.reshards
     rules = (
-        (mesh.pp > 1 and wrapping.reshards, f"stages keep their weights gathered: {_WORDS[ZERO2]} runs with pp"),
+        (
+            mesh.pp > 1 and wrapping.reshards,
+            f"stages keep their weights gathered: {words[ZERO2]} runs with pp",
+        ),
         (mesh.pp > 1 and sync == "each" and wrapping.shards, "stages reduce after the last micro-batch"),
         (mesh.pp > 1 and loss_chunks > 1, "the loss of a pipeline is not cut into pieces"),
         (mesh.pp > 1 and wrapping.shares_optimizer, "copies that share the optimizer run without pp"),
-        (keeps and mesh.pp == 1 and cut, f"shards with tp, cp or ep are gathered for each pass: {_WORDS[FSDP]}"),
+        (
+            keeps and mesh.pp == 1 and cut,
+            f"shards with tp, cp or ep are gathered for each pass: {words[FSDP]}",
+        ),
         (keeps and mesh.pp == 1 and mesh.dp_replicate > 1, f"replicas of shards run as {strategy_of(mesh)}"),
     )
     return next((words for is_broken, words in rules if is_broken), "")
 
 
-def cut_shapes(line: Line, pool: Pool, profile: ModelProfile) -> list[Shape]:
+def cut_layouts(line: Line, pool: Pool, profile: ModelProfile) -> list[Layout]:
     """Products of `pp`, `cp` and `tp`, with shards over the other ranks, fewest axes and smallest degrees first.
 
     Degrees divide what has to stay whole: tp the ranks of a server and the cuts of the model, cp the ranks of a server
@@ -231,12 +190,12 @@ def cut_shapes(line: Line, pool: Pool, profile: ModelProfile) -> list[Shape]:
     micro-batches that some schedule takes.
     """
     worlds = [world for world in _worlds(line, pool) if world > 1 and is_whole(pool, world)]
-    found = {shape: None for world in worlds for shape in _products(line, pool, profile, world)}
+    found = {layout: None for world in worlds for layout in _products(line, pool, profile, world)}
     return sorted(found, key=_cost)
 
 
-def _cost(shape: Shape) -> tuple[int, int, int, int, int]:
-    mesh = shape.mesh
+def _cost(layout: Layout) -> tuple[int, int, int, int, int]:
+    mesh = layout.mesh
     cuts = (mesh.tp > 1) + (mesh.pp > 1) + (mesh.cp > 1)
     return cuts, mesh.tp * mesh.pp * mesh.cp, mesh.pp, mesh.cp, -mesh.world_size
 
@@ -252,7 +211,7 @@ def _worlds(line: Line, pool: Pool) -> list[int]:
     return sorted({choose_world(line, pool), whole}, reverse=True)
 
 
-def _products(line: Line, pool: Pool, profile: ModelProfile, world: int) -> Iterator[Shape]:
+def _products(line: Line, pool: Pool, profile: ModelProfile, world: int) -> Iterator[Layout]:
     node = world // num_nodes(pool, world)
     cuts = profile.tensor_cuts or 1
     space = SearchSpace(
@@ -268,7 +227,7 @@ def _products(line: Line, pool: Pool, profile: ModelProfile, world: int) -> Iter
     model = Divisions(widths=(cuts,), blocks=profile.blocks or 1, sequence=profile.sequence or 1, experts=1)
     for mesh in dict.fromkeys(each.mesh for each in layouts(space, model).found):
         if mesh.tp * mesh.pp * mesh.cp > 1 and _is_shared(line, mesh, profile):
-            yield Shape(strategy_of(mesh), mesh)
+            yield Layout(strategy_of(mesh), mesh)
 
 
 def _is_shared(line: Line, mesh: Mesh, profile: ModelProfile) -> bool:
@@ -283,8 +242,8 @@ def _is_shared(line: Line, mesh: Mesh, profile: ModelProfile) -> bool:
     return line.train.mesh.pp_schedule in ("auto", *works) and bool(works)
 
 
-def unused_axes(line: Line, pool: Pool, profile: ModelProfile) -> list[tuple[Shape, str]]:
-    """An axis that no shape has, as the shape that would be the first, and the one reason."""
+def unused_axes(line: Line, pool: Pool, profile: ModelProfile) -> list[tuple[Layout, str]]:
+    """An axis that no layout has, as the shape that would be the first, and the one reason."""
     world = max(_worlds(line, pool))
     node = world // num_nodes(pool, world)
     peers = next((each for each in divisors(node) if each > 1), 1)
@@ -302,5 +261,5 @@ def unused_axes(line: Line, pool: Pool, profile: ModelProfile) -> list[tuple[Sha
     return found
 
 
-def _with(mesh: Mesh) -> Shape:
-    return Shape(strategy_of(mesh), mesh)
+def _with(mesh: Mesh) -> Layout:
+    return Layout(strategy_of(mesh), mesh)

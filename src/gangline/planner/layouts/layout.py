@@ -1,7 +1,7 @@
 """Layout: a strategy with its mesh degrees; those that share a batch, and the other sizes of an elastic gang."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import gcd
 
 from gangline.errors import ConfigError
@@ -14,6 +14,7 @@ from gangline.spec.plan import Size
 from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import (
     COPIES,
+    FSDP,
     ONE_RANK,
     SHARDS,
     STRATEGIES,
@@ -29,7 +30,7 @@ from gangline.spec.strategies import (
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Layout:
     """A strategy and its degrees, by the name people see."""
 
     strategy: Strategy
@@ -50,21 +51,85 @@ class Shape:
         """How its strategy wraps the model."""
         return wrapping_of(self.strategy, self.mesh)
 
+    @property
+    def shards(self) -> int:
+        """Ranks that share the weights of a stage; 1: each has them whole."""
+        return self.mesh.dp_shard * self.mesh.cp if self.wrapping.shards else 1
+
+    @property
+    def replicas(self) -> int:
+        """Groups of ranks that have all shards; each averages its gradients with the others."""
+        return self.mesh.dp_replicate
+
+    @property
+    def num_axes(self) -> int:
+        """Axes with more than one rank."""
+        return self.mesh.num_axes
+
+
+@dataclass(frozen=True, slots=True)
+class WrappedLayout(Layout):
+    """A layout of the search by formula, which weighs every wrapping on all degrees, also those that no rank here runs.
+
+    The strategy is the one by which ranks run it, if they do.
+    """
+
+    wrapping: Wrapping = field()
+    """How data-parallel ranks hold it: copies, copies that share the optimizer, shards gathered once or each pass."""
+
+    @classmethod
+    def of(cls, mesh: Mesh, wrapping: Wrapping) -> "WrappedLayout":
+        """The layout with these degrees."""
+        plain = strategy_of(mesh)
+        traits = STRATEGIES[plain]
+        if traits.cuts_model or traits.wrapping in (None, wrapping):
+            return cls(plain, mesh, wrapping)
+        same = (each.name for each in STRATEGIES.values() if each.axes == traits.axes and each.wrapping == wrapping)
+        return cls(next(same, plain), mesh, wrapping)
+
+    @property
+    def num_axes(self) -> int:
+        """Axes with more than one rank, and the groups of experts: the search has plans that differ in these alone."""
+        return self.mesh.num_axes + (self.mesh.ep > 1)
+
+    @property
+    def name(self) -> str:
+        """`fsdp-16`, `tp2 zero2-8`, `pp2 zero2-2x4`, `tp8 rep2`, `ddp-16`; degrees that cut the model come first."""
+        mesh = self.mesh
+        cuts = " ".join(f"{axis}{getattr(mesh, axis)}" for axis in ("pp", "cp", "tp", "ep") if getattr(mesh, axis) > 1)
+        return f"{cuts} {self._data(alone=not cuts)}".strip()
+
+    def _data(self, *, alone: bool) -> str:
+        mesh, word = self.mesh, WRAPPING_WORDS[self.wrapping]
+        if not self.wrapping.shards:
+            if mesh.dp_replicate == 1:
+                return ONE_RANK.name if alone else ""
+            copies = word if alone or self.wrapping.shares_optimizer else "rep"
+            return f"{copies}-{mesh.dp_replicate}" if copies == word else f"{copies}{mesh.dp_replicate}"
+        if mesh.dp_replicate == 1:
+            return f"{word}-{mesh.dp_shard}" if mesh.dp_shard > 1 else word
+        hybrid = strategy_of(mesh) if alone and self.wrapping == FSDP else word
+        return f"{hybrid}-{mesh.dp_replicate}x{mesh.dp_shard}"
+
+
+WRAPPING_WORDS = {each.wrapping: each.name for each in reversed(STRATEGIES.values()) if each.wrapping is not None}
+"""Strategy by which a wrapping is named; of two the first one of the table."""
+
 
 def program_decides(line: Line) -> bool:
     """A program of the line's own that is left to itself: how it trains is not the planner's to choose."""
     return line.project.command is not None and line.train.strategy == "auto"
 
 
-def display_name(line: Line, shape: Shape) -> str:
-    """What people see of `shape`: of a program that decides itself the number of its processes, and no strategy."""
+def display_name(line: Line, layout: Layout) -> str:
+    """What people see of `layout`: of a program that decides itself the number of its processes, and no strategy."""
     if not program_decides(line):
-        return shape.name
-    count = shape.mesh.world_size
+        return layout.name
+    count = layout.mesh.world_size
     return "1 process" if count == 1 else f"{count} processes"
 
 
-def data_parallel_shapes(line: Line, pool: Pool, profile: ModelProfile | None) -> list[Shape]:
+def data_parallel_layouts(line: Line, pool: Pool, profile: ModelProfile | None) -> list[Layout]:
     """Every way to share a batch over as many ranks as there are; in the fixed order.
 
     Those that need less traffic come first, but for two: zero2 holds more than fsdp and sends less, which only a
@@ -73,27 +138,27 @@ def data_parallel_shapes(line: Line, pool: Pool, profile: ModelProfile | None) -
     """
     world = choose_world(line, pool)
     if world == 1:
-        return [shape_of(ONE_RANK.name, 1)]
+        return [layout_of(ONE_RANK.name, 1)]
     if program_decides(line):
-        return [shape_of(COPIES.name, world)]
+        return [layout_of(COPIES.name, world)]
     nodes = num_nodes(pool, world)
     considered = [each for each in STRATEGIES.values() if each.auto_order]
-    shapes = [
-        shape_of(each.name, world, nodes)
+    layouts = [
+        layout_of(each.name, world, nodes)
         for each in sorted(considered, key=lambda each: each.auto_order or 0)
         if each.layout != "replicas_of_shards" or 1 < nodes < world
     ]
-    return [*shapes, *_expert_shapes(line, world, profile), shape_of(ONE_RANK.name, 1)]
+    return [*layouts, *_expert_layouts(line, world, profile), layout_of(ONE_RANK.name, 1)]
 
 
-def _expert_shapes(line: Line, world: int, profile: ModelProfile | None) -> list[Shape]:
+def _expert_layouts(line: Line, world: int, profile: ModelProfile | None) -> list[Layout]:
     """Experts dealt over ranks that share data, of a task whose model has experts for them."""
     if profile is None or not profile.experts or "ep" in profile.obstacles or line.project.task is None:
         return []
-    return [Shape("ep", expert_mesh(world, profile))] if gcd(world, profile.experts) > 1 else []
+    return [Layout("ep", expert_mesh(world, profile))] if gcd(world, profile.experts) > 1 else []
 
 
-def shape_of(strategy: str, world: int, nodes: int = 1, profile: ModelProfile | None = None) -> Shape:
+def layout_of(strategy: str, world: int, nodes: int = 1, profile: ModelProfile | None = None) -> Layout:
     """Degrees of a named strategy on `world` ranks of `nodes` nodes.
 
     Raises:
@@ -102,7 +167,7 @@ def shape_of(strategy: str, world: int, nodes: int = 1, profile: ModelProfile | 
     traits = traits_of(strategy)
     if traits is None:
         raise ConfigError(f'train.strategy: "{strategy}" has no degrees of its own; {", ".join(names())} have')
-    return Shape(traits.name, _mesh(traits, world, nodes, profile))
+    return Layout(traits.name, _mesh(traits, world, nodes, profile))
 
 
 def _mesh(traits: StrategyTraits, world: int, nodes: int, profile: ModelProfile | None) -> Mesh:  # noqa: C901 - a case each
@@ -148,17 +213,17 @@ def _node_replicas(strategy: str, world: int, nodes: int) -> Mesh:
     return Mesh(dp_replicate=replicas, dp_shard=world // replicas)
 
 
-def explicit_shape(line: Line) -> Shape:
+def explicit_layout(line: Line) -> Layout:
     """The degrees of `train.mesh`, as the strategy they amount to."""
     table: MeshTable = line.train.mesh
     mesh = Mesh(
         pp=table.pp, dp_replicate=table.dp_replicate, dp_shard=table.dp_shard, cp=table.cp, tp=table.tp, ep=table.ep
     )
-    return Shape(strategy_of(mesh), mesh)
+    return Layout(strategy_of(mesh), mesh)
 
 
 def elastic_sizes(
-    line: Line, *, strategy: Strategy, mesh: Mesh, micro_batch: int, holds: Callable[[Shape, int], bool]
+    line: Line, *, strategy: Strategy, mesh: Mesh, micro_batch: int, holds: Callable[[Layout, int], bool]
 ) -> tuple[tuple[Size, ...], tuple[int, ...]]:
     """One size for each number of ranks in `train.ranks = [min, max]` that can go on with the training of `mesh`.
 
@@ -167,7 +232,7 @@ def elastic_sizes(
         strategy: As chosen.
         mesh: As chosen.
         micro_batch: As chosen; another size takes no more at once, for more need not fit.
-        holds: Whether a rank of a shape holds passes of so many samples.
+        holds: Whether a rank of a layout holds passes of so many samples.
 
     Returns:
         Sizes, and the numbers of ranks that are too few to hold the model.
@@ -182,7 +247,7 @@ def elastic_sizes(
     ready = {
         each: next(
             (size for size in _sizes(line, strategy, each, micro_batch)
-             if holds(Shape(_strategy(size.strategy, each), each), size.micro_batch)), None
+             if holds(Layout(_strategy(size.strategy, each), each), size.micro_batch)), None
         )
         for each in shared
     }  # fmt: skip
@@ -223,7 +288,7 @@ def _sizes(line: Line, strategy: Strategy, mesh: Mesh, micro_batch: int) -> Iter
     sizes = micro_batches(line, mesh) if divides else range(micro_batch, 0, -1)
     fewer = [size for size in sizes if size <= micro_batch] if is_auto else []
     for own in fewer or [micro_batch]:
-        name = display_name(line, Shape(named, mesh))
+        name = display_name(line, Layout(named, mesh))
         yield Size(name=name, strategy=named, mesh=mesh, micro_batch=min(own, share))
 
 

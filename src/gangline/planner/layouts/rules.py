@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gangline.errors import ConfigError
 from gangline.planner.layouts.degrees import expert_obstacle
-from gangline.planner.layouts.layout import Shape
+from gangline.planner.layouts.layout import Layout
 from gangline.planner.layouts.pipeline import command_axis_refusal, pipeline_conflicts_of_line
 from gangline.spec.config.line import Line
 from gangline.spec.config.matrix_rule import (
@@ -89,10 +89,10 @@ def overlap_obstacle(line: Line, mesh: Mesh) -> str | None:
     )
 
 
-def copies_obstacle(line: Line, shape: Shape) -> str | None:
+def copies_obstacle(line: Line, layout: Layout) -> str | None:
     """Why ranks with copies cannot do with matrices what `optimizer.copies` says; None: they can."""
     rule, repeats = line.optimizer.get("rule"), line.optimizer.get("copies") == "repeat"
-    if repeats and shape.wrapping.shares_optimizer:
+    if repeats and layout.wrapping.shares_optimizer:
         return REPEATS_UNDER_ZERO1
     if not repeats and rule in OWNER_STATE_RULES and line.train.recovery.mode == "live":
         return OWNER_STATE_WHILE_LIVE.format(rule=rule)
@@ -135,20 +135,20 @@ def _lacks_for_live(line: Line) -> str:
     return ""
 
 
-def refusal_reason(line: Line, shape: Shape, profile: ModelProfile | None) -> str | None:
-    """Why the runtime, the options of `line` or the model keep `shape` from being run; None: nothing does."""
-    cut = shape.mesh.tp * shape.mesh.pp * shape.mesh.cp * shape.mesh.ep > 1
+def refusal_reason(line: Line, layout: Layout, profile: ModelProfile | None) -> str | None:
+    """Why the runtime, the options of `line` or the model keep `layout` from being run; None: nothing does."""
+    cut = layout.mesh.tp * layout.mesh.pp * layout.mesh.cp * layout.mesh.ep > 1
     kind = line.train.compression.kind
     if kind not in ("none", "bf16") and cut:
         return f"train.compression.kind = {kind} is for whole parameters, which are cut here"
-    if shape.mesh.dp_replicate == 1 and line.train.recovery.stragglers == "rebalance":
+    if layout.mesh.dp_replicate == 1 and line.train.recovery.stragglers == "rebalance":
         return "train.recovery.stragglers = rebalance gives replicas other shares, and there is one replica"
     return (
-        compression_obstacle(line, shape.mesh)
-        or overlap_obstacle(line, shape.mesh)
-        or copies_obstacle(line, shape)
-        or next(iter(pipeline_conflicts_of_line(line, shape.mesh)), None)
-        or obstacle(shape.mesh, profile)
+        compression_obstacle(line, layout.mesh)
+        or overlap_obstacle(line, layout.mesh)
+        or copies_obstacle(line, layout)
+        or next(iter(pipeline_conflicts_of_line(line, layout.mesh)), None)
+        or obstacle(layout.mesh, profile)
     )
 
 
@@ -156,7 +156,7 @@ _OFFLOAD = "train.memory.offload"
 
 
 def contradictions(line: Line) -> Iterator[str]:
-    """What no shape and no device carries out, by key, with what works instead."""
+    """What no layout and no device carries out, by key, with what works instead."""
     memory = line.train.memory
     if line.project.command and memory.loss_chunks not in ("auto", 1):
         yield (
@@ -167,14 +167,14 @@ def contradictions(line: Line) -> Iterator[str]:
         yield f'{_OFFLOAD}: "activations" does not work with train.compile; "none" works'
 
 
-def offload_obstacle(line: Line, shape: Shape, device: Device) -> str | None:
-    """Why `train.memory.offload` would do nothing for `shape`; None: it does something, or nothing is asked."""
+def offload_obstacle(line: Line, layout: Layout, device: Device) -> str | None:
+    """Why `train.memory.offload` would do nothing for `layout`; None: it does something, or nothing is asked."""
     offload = line.train.memory.offload
     if offload in ("cpu", "activations") and device == "cpu":
         works = '"none" or "optimizer_nvme" works'
         return f'{_OFFLOAD}: "{offload}" is for accelerators, here everything is in host memory; {works}'
-    if offload == "cpu" and not shape.wrapping.shards:
-        return f'{_OFFLOAD}: "cpu" moves shards, and {shape.name} has none; fsdp has'
+    if offload == "cpu" and not layout.wrapping.shards:
+        return f'{_OFFLOAD}: "cpu" moves shards, and {layout.name} has none; fsdp has'
     if offload == "optimizer_nvme" and device != "cpu":
         works = '"cpu" works there, with fsdp'
         return f'{_OFFLOAD}: "optimizer_nvme" is for parameters in host memory, these are on {device}; {works}'
