@@ -10,13 +10,14 @@ from tests.planner.transformers import ONE, transformer
 
 from gangline.errors import ConfigError
 from gangline.planner.choice import choose_plan
-from gangline.planner.cost.forecast import ExecutionOptions, formula_of
+from gangline.planner.cost.forecast import formula_of
 from gangline.planner.formula.search import formula_profile
 from gangline.planner.gpu_kinds import choose_kinds
 from gangline.planner.gpu_pair import GpuPair, with_batch
 from gangline.planner.layouts.layout import layout_of
 from gangline.planner.plans import make_plan
 from gangline.planner.request import PlanRequest
+from gangline.planner.settings import Setting
 from gangline.spec.config.line import MeshTable, PlanTable
 from gangline.spec.config.site import GpuTable, Site
 from gangline.spec.data_source import DataSource
@@ -100,7 +101,7 @@ def test_no_split_is_done_sooner_than_the_one_of_a_traced_model():
     asked = line(batch=512, steps=2000, strategy="ddp", mesh=MeshTable(micro_batch=1))
     choice = kinds_of(TRACED, asked).choice
     pair = GpuPair.of(asked, BOTH.kinds, lambda asked, each: PlanRequest.about(asked, SITE, each, TRACED, ()))
-    shape, options = layout_of("ddp", 128), ExecutionOptions(micro_batch=1, precision="bf16", memory=Memory())
+    shape, options = layout_of("ddp", 128), Setting(micro_batch=1, precision="bf16", memory=Memory())
     by_share = [
         [formula_of(with_batch(each, share * 128).evidence, shape, options).step_seconds for share in range(1, 8)]
         for each in pair.requests

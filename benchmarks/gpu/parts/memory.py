@@ -72,13 +72,13 @@ def formulas(shapes: Shapes, plans: dict[str, Any]) -> dict[str, float]:
     """Bytes of each plan by the planner's formula."""
     from planning_inputs import profile_of
 
-    from gangline.planner.cost.memory import MemoryLoad, rank_parts
+    from gangline.planner.cost.memory import rank_parts
     from gangline.planner.layouts.layout import Layout
+    from gangline.planner.settings import StepLoad
 
     profile, found = profile_of(shapes.billion), {}
     for name, plan in plans.items():
-        load = MemoryLoad(micro_batch=plan.micro_batch, checkpointing=plan.memory.activation_checkpointing,
-                    loss_chunks=plan.memory.loss_chunks, precision=plan.precision)  # fmt: skip
+        load = StepLoad(micro_batch=plan.micro_batch, precision=plan.precision, memory=plan.memory)
         found[name] = rank_parts(profile, Layout(plan.strategy, plan.mesh), load).total
     return found
 

@@ -6,12 +6,12 @@ from gangline.fabric.mapping import EdgeBytes
 from gangline.fabric.order_paths import RingTraffic
 from gangline.fabric.tiles import planned_order
 from gangline.planner.choice import PlanChoice
-from gangline.planner.cost.forecast import ExecutionOptions, pass_load
-from gangline.planner.cost.traffic import PassLoad, edge_bytes, traced_rings
+from gangline.planner.cost.traffic import edge_bytes, traced_rings
 from gangline.planner.formula.exchange import formula_rings
 from gangline.planner.formula.search import averaging_of
 from gangline.planner.formula.step_time import stages_of
 from gangline.planner.layouts.layout import Layout
+from gangline.planner.settings import Setting, StepLoad, step_load
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import GpuTable
 from gangline.spec.gang.podset import PipelineTraffic
@@ -46,9 +46,9 @@ def plan_rings(choice: PlanChoice, profile: ModelProfile, *, line: Line, fullest
     return formula_rings(profile, layout, load, averaging_of(line, profile), stages=stages)
 
 
-def _load(choice: PlanChoice, line: Line) -> PassLoad:
-    options = ExecutionOptions(micro_batch=choice.micro_batch, precision=choice.precision, memory=choice.memory)
-    return pass_load(line, Layout(choice.strategy, choice.mesh), options)
+def _load(choice: PlanChoice, line: Line) -> StepLoad:
+    options = Setting(micro_batch=choice.micro_batch, precision=choice.precision, memory=choice.memory)
+    return step_load(line, Layout(choice.strategy, choice.mesh), options)
 
 
 def plan_certificate(

@@ -25,7 +25,7 @@ from gangline.planner.reasons import (
     winner_reason,
 )
 from gangline.planner.request import PlanRequest
-from gangline.planner.settings import ShapeSetting
+from gangline.planner.settings import FittedSetting
 from gangline.planner.suggestion import FittingPlan, suggest_change
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
@@ -78,7 +78,7 @@ class PlanChoice:
     sizes: tuple[Size, ...] = ()
     """Other numbers of ranks that an elastic gang may go on with; each holds the model."""
 
-    finalists: tuple[tuple[Layout, ShapeSetting], ...] = ()
+    finalists: tuple[tuple[Layout, FittedSetting], ...] = ()
     """The best and the runner-up, and how each would be run."""
     save_costs: SaveCosts | None = None
     """Costs that earlier runs of this layout had; None: not known."""
@@ -176,11 +176,11 @@ def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inv
             return by_formula.fitting_layout(ask(line, inventory), model)
 
         raise by_formula.refuse_layouts(request, ranking, model, suggest_change(request.line, inventory, fitting))
-    evaluation, options = ranking.evaluation, by_formula.options_of(request, chosen)
+    evaluation, setting = ranking.evaluation, chosen.setting
     candidates = by_formula.candidates_of(request, ranking)
     mesh, strategy = chosen.layout.mesh, chosen.layout.strategy
     sizes, too_few = elastic_sizes(
-        request.line, strategy=strategy, mesh=mesh, micro_batch=options.micro_batch,
+        request.line, strategy=strategy, mesh=mesh, micro_batch=setting.micro_batch,
         holds=lambda layout, micro_batch: by_formula.layout_holds(request, model, chosen, layout.mesh, micro_batch),
     )  # fmt: skip
     missing = f"; never on {', '.join(map(str, too_few))} ranks, which cannot hold it" if too_few else ""
@@ -188,15 +188,15 @@ def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inv
         name=chosen.layout.name,
         strategy=strategy,
         mesh=mesh,
-        micro_batch=options.micro_batch,
+        micro_batch=setting.micro_batch,
         precision=request.precision,
         device=request.pool.device,
         num_nodes=num_nodes(request.pool, mesh.world_size),
         reason=candidates[0].reason + missing,
         candidates=candidates,
         forecast=candidates[0].forecast,
-        memory=options.memory,
-        pp_schedule=chosen.setting.schedule,
+        memory=setting.memory,
+        pp_schedule=setting.schedule or "1f1b",
         sizes=sizes,
         search=SearchSummary(
             num_candidates=evaluation.num_candidates,

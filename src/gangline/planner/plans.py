@@ -6,9 +6,9 @@ from math import ceil
 
 from gangline.errors import ConfigError
 from gangline.planner.choice import PlanChoice
-from gangline.planner.cost.forecast import bucket_bytes
 from gangline.planner.cost.interruptions import save_every
 from gangline.planner.proof import make_proof_plan
+from gangline.planner.settings import bucket_bytes
 from gangline.spec.compression import Compression
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site

@@ -9,7 +9,7 @@ from gangline.planner.cost.memory import state_bytes
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.pool import Pool
 from gangline.planner.request import PlanRequest
-from gangline.planner.settings import Fit, ShapeSetting
+from gangline.planner.settings import Fit, FittedSetting
 from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Memory, Verdict
@@ -145,7 +145,7 @@ _ALONE = "one rank has nothing to share"
 
 def chosen_reason(
     layout: Layout,
-    setting: ShapeSetting,
+    setting: FittedSetting,
     profile: ModelProfile | None,
     *,
     moment_bytes: float,
@@ -178,7 +178,7 @@ def _memory_savings_words(memory: Memory, line_memory: Memory = _NOTHING) -> str
     return ", ".join(each for each in words if each)
 
 
-def loser_reason(layout: Layout, winner: Layout, settings: tuple[ShapeSetting, ShapeSetting]) -> PlanReason:
+def loser_reason(layout: Layout, winner: Layout, settings: tuple[FittedSetting, FittedSetting]) -> PlanReason:
     """Why `layout`, which fits, lost to `winner` where times do not tell; settings are those of both, in this order."""
     own, other = settings
     if layout.traits is ONE_RANK:

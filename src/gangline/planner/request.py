@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 from gangline.fabric.inventory import Fabric
 from gangline.planner.budget import Excess, excess
 from gangline.planner.contest import TimeBounds
-from gangline.planner.cost.forecast import ExecutionOptions, ForecastEvidence, forecast_of, formula_of, measured_seconds
+from gangline.planner.cost.forecast import ForecastEvidence, forecast_of, formula_of, measured_seconds
 from gangline.planner.cost.interruptions import restart_time, with_interruptions
-from gangline.planner.cost.memory import MemoryLoad, host_bytes, rank_parts
+from gangline.planner.cost.memory import host_bytes, rank_parts
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.layouts.pipeline import live_micro_batches, schedule_of
 from gangline.planner.pool import Pool, choose_precision, micro_batches, num_nodes, open_pool, ranks_per_node
-from gangline.planner.settings import OFFLOAD_EFFORT, Fit, ShapeSetting, effort, memories
+from gangline.planner.settings import OFFLOAD_EFFORT, Fit, FittedSetting, Setting, StepLoad, effort, memories
 from gangline.spec.codec import digest
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
@@ -41,10 +41,8 @@ class PlanRequest:
     """Share within which two step times count as equal."""
     evidence: ForecastEvidence
     """What forecasts are made of."""
-    _settings: dict[Layout, ShapeSetting] = field(default_factory=dict, compare=False)
-    _formulas: dict[tuple[Layout, ExecutionOptions, float | None], Forecast] = field(
-        default_factory=dict, compare=False
-    )
+    _settings: dict[Layout, FittedSetting] = field(default_factory=dict, compare=False)
+    _formulas: dict[tuple[Layout, Setting, float | None], Forecast] = field(default_factory=dict, compare=False)
 
     @staticmethod
     def about(
@@ -70,7 +68,7 @@ class PlanRequest:
         """The cheapest plan is wanted, not the fastest; cores cost nothing."""
         return self.line.plan.objective == "money" and self.pool.device != "cpu"
 
-    def setting(self, layout: Layout) -> ShapeSetting:
+    def setting(self, layout: Layout) -> FittedSetting:
         """The cheapest way to run `layout` that a rank holds, with the largest passes, unless by forecast another one
         is faster; else the nearest miss, which leaves shards where they are if the line does.
 
@@ -81,7 +79,7 @@ class PlanRequest:
             self._settings[layout] = self._cheapest_setting(layout)
         return self._settings[layout]
 
-    def _cheapest_setting(self, layout: Layout) -> ShapeSetting:
+    def _cheapest_setting(self, layout: Layout) -> FittedSetting:
         misses = []
         for size, memory in self._open_ways(layout):
             each = self._setting_of(layout, size, memory)
@@ -99,10 +97,10 @@ class PlanRequest:
         for memory in memories(self.line, layout, self.pool.device, self.profile):
             yield from ((size, memory) for size in sizes)
 
-    def _setting_of(self, layout: Layout, micro_batch: int, memory: Memory) -> ShapeSetting:
-        return ShapeSetting(micro_batch=micro_batch, memory=memory, fit=self.fit_of(layout, micro_batch, memory))
+    def _setting_of(self, layout: Layout, micro_batch: int, memory: Memory) -> FittedSetting:
+        return FittedSetting(micro_batch=micro_batch, memory=memory, fit=self.fit_of(layout, micro_batch, memory))
 
-    def _faster_setting(self, layout: Layout, first: ShapeSetting) -> ShapeSetting:
+    def _faster_setting(self, layout: Layout, first: FittedSetting) -> FittedSetting:
         """`first`, or the fastest of what is clearly faster: large passes that compute something again may gather less
         often."""
         time_bounds = self._time_bounds(layout, first)
@@ -130,17 +128,12 @@ class PlanRequest:
         usable = pool.usable_bytes(local)
         if self.profile is None:
             return Fit(None, usable)
-        load = MemoryLoad(
-            micro_batch=micro_batch,
+        load = StepLoad(
+            micro_batch=micro_batch, precision=self.precision, memory=memory,
             micro_batches=-(-self.line.train.global_batch // (mesh.data_parallel * micro_batch)),
             live=live_micro_batches(self.line, mesh, micro_batch, self.profile),
-            checkpointing=memory.activation_checkpointing,
-            loss_chunks=memory.loss_chunks,
-            precision=self.precision,
-            offload=memory.offload,
-            gradient_sync=memory.gradient_sync,
             moment_bytes=self.evidence.moment_bytes,
-        )
+        )  # fmt: skip
         on_host = host_bytes(self.profile, layout, load)
         room = pool.usable_host_bytes(local)
         if room is not None and on_host > room:
@@ -187,19 +180,19 @@ class PlanRequest:
         """Seconds of a step by forecast; None: there is none."""
         return self._time_bounds(layout, self.setting(layout))
 
-    def _time_bounds(self, layout: Layout, setting: ShapeSetting) -> TimeBounds | None:
+    def _time_bounds(self, layout: Layout, setting: FittedSetting) -> TimeBounds | None:
         options = self._options(layout, setting.micro_batch, setting.memory)
         most = self._formula(layout, options).step_seconds
         least = None if most is None else self._formula(layout, options, overlap=1.0).step_seconds
         return None if most is None or least is None else TimeBounds(most, least)
 
-    def _formula(self, layout: Layout, options: ExecutionOptions, *, overlap: float | None = None) -> Forecast:
+    def _formula(self, layout: Layout, options: Setting, *, overlap: float | None = None) -> Forecast:
         """Computed once; `overlap` as of `formula_of`."""
         key = layout, options, overlap
         if key not in self._formulas:
             self._formulas[key] = formula_of(self.evidence, layout, options, overlap=overlap)
         return self._formulas[key]
 
-    def _options(self, layout: Layout, micro_batch: int, memory: Memory) -> ExecutionOptions:
+    def _options(self, layout: Layout, micro_batch: int, memory: Memory) -> Setting:
         schedule = schedule_of(self.line, layout.mesh, micro_batch, self.profile)
-        return ExecutionOptions(micro_batch=micro_batch, precision=self.precision, schedule=schedule, memory=memory)
+        return Setting(micro_batch=micro_batch, precision=self.precision, schedule=schedule, memory=memory)

@@ -6,10 +6,13 @@ from itertools import product
 from typing import Literal
 
 from gangline.planner.layouts.layout import Layout
+from gangline.spec.compression import Compression
 from gangline.spec.config.line import Line
+from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.forecast import MemoryCause
-from gangline.spec.plan import Device, Memory, Precision
+from gangline.spec.plan import Device, Memory, PipelineSchedule, Precision
 from gangline.spec.profile import ModelProfile
+from gangline.spec.strategies import outer_interval
 
 WEIGHT_BYTES = 4
 """Bytes of a master weight on a rank and in a checkpoint; the optimizer's moments come on top."""
@@ -64,8 +67,63 @@ OFFLOAD_EFFORT = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShapeSetting:
-    """How a layout is run: what it takes at once, what that costs, and whether a rank holds it."""
+class Setting:
+    """How a layout is run."""
+
+    micro_batch: int
+    precision: Precision
+    memory: Memory = Memory()
+    schedule: PipelineSchedule | None = None
+    """None: no pipeline that could be played."""
+
+    def words(self, line: Line) -> str:
+        """What tells two runs of one layout apart."""
+        parts = [f"micro_batch {self.micro_batch}"]
+        again, chunks = self.memory.activation_checkpointing, self.memory.loss_chunks
+        parts += [f"{again} computed again"] if again != "none" else []
+        parts += [f"loss in {chunks} pieces"] if chunks > 1 else []
+        parts += ["gradients reduced each pass"] if self.memory.gradient_sync == "each" else []
+        parts += ["shards on the host"] if self.memory.offload == "cpu" else []
+        parts += [line.train.compression.kind] if line.train.compression.kind != "none" else []
+        return ", ".join([*parts, self.schedule or ""]).removesuffix(", ")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepLoad(Setting):
+    """What the passes of a step look like on one data-parallel rank, and what it holds and sends meanwhile."""
+
+    micro_batches: int = 1
+    """Micro-batches of one step: shards meet once a step, so that until then more than one has whole gradients."""
+    live: float = 1.0
+    """Micro-batches whose activations a rank of a pipeline holds at once, each of its own stages."""
+    compression: Compression = Compression()
+    outer_steps: int = 1
+    """Steps between two exchanges of drifting replicas."""
+    bucket_bytes: int | None = None
+    """Size of buckets of averaged gradients; None: torch's own."""
+    moment_bytes: float = ADAMW_MOMENT_BYTES
+    """Bytes that the optimizer keeps for each parameter."""
+
+
+def step_load(line: Line, layout: Layout, setting: Setting) -> StepLoad:
+    """Passes of a step of `layout` on one data-parallel rank, and how their gradients are averaged."""
+    train = line.train
+    return StepLoad(
+        micro_batch=setting.micro_batch, precision=setting.precision, memory=setting.memory, schedule=setting.schedule,
+        micro_batches=max(1, round(train.global_batch / layout.mesh.data_parallel / setting.micro_batch)),
+        compression=train.compression, outer_steps=outer_interval(layout.strategy, train.compression.outer_steps),
+        bucket_bytes=bucket_bytes(line) if layout.traits.has_buckets else None,
+    )  # fmt: skip
+
+
+def bucket_bytes(line: Line) -> int | None:
+    """Size of DDP's buckets; None: torch's own."""
+    return None if line.train.mesh.bucket_bytes == "auto" else line.train.mesh.bucket_bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FittedSetting:
+    """What a layout takes at once, what that costs, and whether a rank holds it, as documents of a choice have it."""
 
     micro_batch: int
     memory: Memory

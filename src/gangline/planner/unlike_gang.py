@@ -11,8 +11,8 @@ from functools import partial
 from gangline.fabric.shares import deal_passes, even_shares
 from gangline.planner.choice import PlanChoice, SearchSummary
 from gangline.planner.contest import Contender, TimeBounds, winner
-from gangline.planner.cost.forecast import ExecutionOptions, forecast_of, formula_of
-from gangline.planner.formula.choice import forecast_of_layout, options_of
+from gangline.planner.cost.forecast import forecast_of, formula_of
+from gangline.planner.formula.choice import forecast_of_layout
 from gangline.planner.formula.search import formula_question
 from gangline.planner.formula.unlike import Side, UnlikeLayout, evaluate_unlike, unlike_bound_seconds
 from gangline.planner.gpu_pair import GpuPair, with_batch
@@ -22,7 +22,7 @@ from gangline.planner.layouts.rules import offload_obstacle, refusal_reason
 from gangline.planner.pool import MOST_AUTO
 from gangline.planner.reasons import no_fit_reason
 from gangline.planner.request import PlanRequest
-from gangline.planner.settings import Fit, memories
+from gangline.planner.settings import Fit, Setting, memories
 from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate, Memory, Verdict
@@ -94,9 +94,8 @@ def _by_formula(pair: GpuPair, model: Transformer) -> PlanChoice | Candidate:
         forecast_of_layout(request, model, plan, "")
         for request, plan in zip(pair.busiest(mesh, best.shares), best.plans, strict=True)
     )
-    options = options_of(pair.requests[0], best.plans[0])
     gang = UnlikeGang(
-        layout=best.layout, micro_batch=options.micro_batch, memory=options.memory,
+        layout=best.layout, micro_batch=best.setting.micro_batch, memory=best.setting.memory,
         shares=best.shares, forecasts=(one, other),
     )  # fmt: skip
     summary = SearchSummary(
@@ -238,7 +237,7 @@ class UnlikeGangs:
     def _dealt(self, layout: Layout, size: int, passes: int, memory: Memory) -> UnlikeGang | None:
         """None: a rank of some kind does not hold it."""
         pair, mesh = self.pair, layout.mesh
-        options = ExecutionOptions(micro_batch=size, precision=pair.requests[0].precision, memory=memory)
+        options = Setting(micro_batch=size, precision=pair.requests[0].precision, memory=memory)
         first, second = (partial(_seconds, request, layout, options) for request in pair.requests)
         replicas = pair.replicas(mesh)
         taken = deal_passes(passes, replicas, (first, second))
@@ -253,12 +252,12 @@ class UnlikeGangs:
         return UnlikeGang(layout=layout, micro_batch=size, memory=memory, shares=shares, forecasts=(one, other))
 
 
-def _seconds(request: PlanRequest, layout: Layout, options: ExecutionOptions, passes: int) -> float:
+def _seconds(request: PlanRequest, layout: Layout, options: Setting, passes: int) -> float:
     """Seconds of a step whose replicas all take so many passes; 0: not known."""
     asked = with_batch(request, passes * options.micro_batch * layout.mesh.data_parallel)
     return formula_of(asked.evidence, layout, options).step_seconds or 0.0
 
 
-def _forecast(request: PlanRequest, layout: Layout, options: ExecutionOptions, fit: Fit) -> Forecast:
+def _forecast(request: PlanRequest, layout: Layout, options: Setting, fit: Fit) -> Forecast:
     found = forecast_of(request.evidence, layout, options, fit.need_bytes)
     return request.interrupted(replace(found, memory_causes=fit.causes), layout.mesh.world_size)

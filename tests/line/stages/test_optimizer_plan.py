@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.planner.cases import RATES, TRACED, cpu, line
+from tests.planner.cases import RATES, TRACED, cpu, line, step_load_of
 from tests.train.parallel.deep import TASKS
 from torch import nn
 
@@ -18,13 +18,14 @@ from gangline.optim.routing import named_parameters, partition_params
 from gangline.optim.rules.muon import Muon
 from gangline.optim.rules.shampoo import Shampoo
 from gangline.optim.rules.soap import Soap
-from gangline.planner.cost.forecast import ExecutionOptions, ForecastEvidence, formula_of
+from gangline.planner.cost.forecast import ForecastEvidence, formula_of
 from gangline.planner.cost.memory import rank_parts
-from gangline.planner.cost.traffic import PassLoad, collectives
+from gangline.planner.cost.traffic import collectives
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.layouts.schedules import num_stages, stages_of
 from gangline.planner.layouts.stage_cut import stage_ranges
 from gangline.planner.pool import open_pool
+from gangline.planner.settings import Setting
 from gangline.spec.config.site import Site
 from gangline.spec.mesh import Mesh
 from gangline.spec.profile import ModelProfile, PipelinePieces
@@ -70,7 +71,9 @@ def test_the_planner_counts_the_state_that_one_rank_keeps(rule):
 
 def parts_of(rule, shape):
     profile = replace(TRACED, matrix_work=replace(model_and_profile(rule)[1].matrix_work, owner_bytes=8_000))
-    return rank_parts(profile, shape).optimizer - rank_parts(replace(profile, matrix_work=None), shape).optimizer
+    load = step_load_of()
+    without = rank_parts(replace(profile, matrix_work=None), shape, load).optimizer
+    return rank_parts(profile, shape, load).optimizer - without
 
 
 def test_owner_state_is_on_one_rank_of_all_that_hold_a_matrix_and_on_each_replica_that_drifts():
@@ -81,7 +84,7 @@ def test_owner_state_is_on_one_rank_of_all_that_hold_a_matrix_and_on_each_replic
 
 def test_hosts_exchange_parts_twice_and_owners_send_updates_to_copies():
     work = replace(model_and_profile("muon")[1].matrix_work, parameters=1_000, element_bytes=4)
-    load = PassLoad(micro_batch=1, micro_batches=1, precision="fp32")
+    load = step_load_of(micro_batch=1, micro_batches=1, precision="fp32")
     profile, shape = replace(TRACED, matrix_work=work), Layout("hsdp", Mesh(dp_replicate=2, dp_shard=4))
     found = [each for each in collectives(profile, shape, load) if each.part == "optimizer"]
     assert [(each.kind, each.ranks, each.size_bytes, each.count) for each in found] == [
@@ -94,9 +97,7 @@ def test_updates_take_the_time_of_an_equal_share_or_of_the_largest_matrix():
         work = replace(model_and_profile("muon")[1].matrix_work, flops=8e9, largest_flops=largest, parameters=0)
         profile = replace(TRACED, matrix_work=work)
         evidence = ForecastEvidence(line=line(), pool=open_pool(Site(), cpu(2)), profile=profile, rates=RATES)
-        found = formula_of(
-            evidence, Layout("ddp", Mesh(dp_replicate=2)), ExecutionOptions(micro_batch=8, precision="fp32")
-        )
+        found = formula_of(evidence, Layout("ddp", Mesh(dp_replicate=2)), Setting(micro_batch=8, precision="fp32"))
         return next(term.seconds for term in found.terms if term.part == "optimizer")
 
     assert seconds(1e9) == seconds(4e9), "two ranks have an equal share of 4e9"

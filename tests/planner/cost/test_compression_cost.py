@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.planner.cases import SITE, TRACED, cpu, line
+from tests.planner.cases import SITE, TRACED, cpu, line, step_load_of
 from tests.planner.cost.test_step_time import RATES, forecast, terms
 
 from gangline.planner.choice import choose_plan
 from gangline.planner.cost.averaging import messages
-from gangline.planner.cost.traffic import PassLoad, num_buckets, unknown_traffic
+from gangline.planner.cost.traffic import num_buckets, unknown_traffic
 from gangline.planner.layouts.layout import layout_of
 from gangline.spec.plan import Compression
 from gangline.spec.profile import ParameterShape
@@ -74,7 +74,7 @@ def test_a_step_has_a_time_where_shapes_are_known(kind):
     assert found.wire_bytes < 0.1 * plain.wire_bytes
     assert terms(found)["communication"] < terms(plain)["communication"]
     assert terms(found)["compute"] > terms(plain)["compute"]
-    load = PassLoad(micro_batch=8, micro_batches=1, precision="fp32", compression=compression)
+    load = step_load_of(micro_batch=8, micro_batches=1, precision="fp32", compression=compression)
     assert "shapes, which are not known" in unknown_traffic(TRACED, layout_of("ddp", 2), load)
 
 
@@ -87,7 +87,7 @@ def test_more_of_top_k_is_more_of_everything():
 
 def test_squeezed_gradients_travel_in_as_many_messages():
     large = replace(TRACED, parameters=20_000_000)
-    load = PassLoad(micro_batch=8, micro_batches=1, precision="fp32")
+    load = step_load_of(micro_batch=8, micro_batches=1, precision="fp32")
     assert [num_buckets(each, layout_of("ddp", 2), load) for each in (TRACED, large)] == [1, 4]
     assert num_buckets(large, layout_of("ddp", 2), replace(load, bucket_bytes=8_000_000)) == 10
     asked = line(strategy="ddp", compression=Compression(kind="bf16"))

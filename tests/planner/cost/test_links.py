@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.planner.cases import gpus
+from tests.planner.cases import gpus, step_load_of
 from tests.planner.transformers import H100, ONE, transformer
 
 from gangline.planner.cost.exchange import Collective
 from gangline.planner.cost.speeds import speeds_of
-from gangline.planner.cost.traffic import PassLoad, collectives
+from gangline.planner.cost.traffic import collectives
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.pool import open_pool
 from gangline.spec.mesh import Mesh
@@ -73,7 +73,7 @@ def test_a_link_that_is_not_given_has_no_time():
     ids=lambda each: each.name if isinstance(each, Layout) else "",
 )
 def test_messages_span_the_ranks_of_their_axis(shape, spans):
-    load = PassLoad(micro_batch=1, micro_batches=8, precision="bf16")
+    load = step_load_of(micro_batch=1, micro_batches=8, precision="bf16")
     assert {each.span for each in collectives(MODEL, shape, load)} == spans
 
 

@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.planner.cases import step_load_of
 
-from gangline.planner.cost.memory import MemoryLoad, rank_bytes, rank_parts
+from gangline.planner.cost.memory import rank_bytes, rank_parts
 from gangline.planner.layouts.layout import Layout
 from gangline.spec.mesh import Mesh
+from gangline.spec.plan import Memory
 from gangline.spec.profile import ModelProfile, ParameterShape, Trace, Unit
 from gangline.spec.strategies import strategy_of
 
@@ -47,12 +49,12 @@ BYTEGPT = ModelProfile(
         (Layout("tp", Mesh(dp_replicate=2, tp=2)), {}, 70.46),
         (Layout("cp", Mesh(cp=2)), {}, 66.66),
         (Layout("ddp", Mesh(dp_replicate=2)), {"precision": "bf16"}, 119.06),
-        (Layout("fsdp", Mesh(dp_shard=2)), {"checkpointing": "full"}, 58.77),
+        (Layout("fsdp", Mesh(dp_shard=2)), {"activation_checkpointing": "full"}, 58.77),
     ],
 )
 def test_the_formula_is_near_what_ranks_held(shape, load, peak):
     """Within 6 %: peaks of `benchmarks/train/weighed` in MB, four samples a rank, torch 2.15."""
-    assert rank_parts(BYTEGPT, shape, MemoryLoad(micro_batch=4, **load)).total / 1e6 == pytest.approx(peak, rel=0.06)
+    assert rank_parts(BYTEGPT, shape, step_load_of(micro_batch=4, **load)).total / 1e6 == pytest.approx(peak, rel=0.06)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_the_formula_is_near_what_ranks_held(shape, load, peak):
 )
 def test_moments_in_files_take_two_pieces_of_memory_or_the_largest_parameter_and_one(rows, shape, staged):
     profile = ModelProfile(parameters=10**10, shapes=(ParameterShape(rows=rows, columns=4096, count=1),))
-    assert rank_parts(profile, shape, MemoryLoad(offload="optimizer_nvme")).optimizer == staged
+    assert rank_parts(profile, shape, step_load_of(offload="optimizer_nvme")).optimizer == staged
 
 
 meshes = st.builds(
@@ -73,9 +75,10 @@ meshes = st.builds(
     cp=st.sampled_from([1, 2]), tp=st.sampled_from([1, 2]),
 )  # fmt: skip
 loads = st.builds(
-    MemoryLoad, micro_batch=st.integers(0, 8), micro_batches=st.integers(1, 3), precision=st.sampled_from(["fp32",
+    step_load_of, micro_batch=st.integers(0, 8), micro_batches=st.integers(1, 3), precision=st.sampled_from(["fp32",
     "bf16"]),
-    checkpointing=st.sampled_from(["none", "selective", "full", "every_2"]), loss_chunks=st.sampled_from([1, 8]),
+    activation_checkpointing=st.sampled_from(["none", "selective", "full", "every_2"]),
+    loss_chunks=st.sampled_from([1, 8]),
 )  # fmt: skip
 profiles = st.sampled_from(
     [BYTEGPT, replace(BYTEGPT, traces=()), replace(BYTEGPT, traces=(), activation_bytes_per_sample=10**6)]
@@ -95,18 +98,23 @@ def test_more_pieces_never_hold_more(profile, mesh, load, axis):
 @given(profile=profiles, mesh=meshes, load=loads)
 def test_computing_again_never_holds_more(profile, mesh, load):
     held = [
-        rank_parts(profile, of(mesh), replace(load, checkpointing=word, loss_chunks=8)).total
+        rank_parts(profile, of(mesh), replace(load, memory=Memory(activation_checkpointing=word, loss_chunks=8))).total
         for word in ("full", "selective", "none")
     ]
-    kept = [rank_parts(profile, of(mesh), replace(load, checkpointing=word)).activations for word in ("full", "none")]
+    kept = [
+        rank_parts(
+            profile, of(mesh), replace(load, memory=replace(load.memory, activation_checkpointing=word))
+        ).activations
+        for word in ("full", "none")
+    ]
     assert held[0] <= held[1] * (1 + 1e-9)
     assert kept[0] <= kept[1] * (1 + 1e-9)
 
 
 @given(profile=profiles, mesh=meshes, load=loads)
 def test_pieces_of_the_loss_and_fewer_micro_batches_never_hold_more(profile, mesh, load):
-    whole = rank_parts(profile, of(mesh), replace(load, loss_chunks=1)).total
-    assert rank_parts(profile, of(mesh), replace(load, loss_chunks=8)).total <= whole
+    whole = rank_parts(profile, of(mesh), replace(load, memory=replace(load.memory, loss_chunks=1))).total
+    assert rank_parts(profile, of(mesh), replace(load, memory=replace(load.memory, loss_chunks=8))).total <= whole
     one, two = (rank_parts(profile, of(mesh), replace(load, micro_batches=count)).total for count in (1, 2))
     assert one <= two
 
@@ -122,6 +130,6 @@ def test_shares_of_state_are_those_that_were_measured():
 
 
 def test_the_causes_are_the_whole():
-    parts = rank_parts(BYTEGPT, Layout("fsdp", Mesh(dp_shard=2)), MemoryLoad(micro_batch=4))
+    parts = rank_parts(BYTEGPT, Layout("fsdp", Mesh(dp_shard=2)), step_load_of(micro_batch=4))
     assert sum(parts.by_cause.values()) == parts.total
     assert parts.optimizer == 8 * BYTEGPT.parameters / 2

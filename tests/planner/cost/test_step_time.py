@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.planner.cases import RATES, SITE, TRACED, cpu, earlier, gpus, line
+from tests.planner.cases import RATES, SITE, TRACED, cpu, earlier, gpus, line, step_load_of
 
 from gangline.planner.choice import choose_plan
 from gangline.planner.cost.exchange import sent_share, wire_bytes
 from gangline.planner.cost.forecast import calibrated_site
 from gangline.planner.cost.speeds import interpolate, speeds_of
 from gangline.planner.cost.step_time import UPDATE_MOVES
-from gangline.planner.cost.traffic import PassLoad, collectives, unknown_traffic
+from gangline.planner.cost.traffic import collectives, unknown_traffic
 from gangline.planner.layouts.layout import Layout, layout_of
 from gangline.planner.pool import open_pool
 from gangline.planner.request import PlanRequest
@@ -90,7 +90,7 @@ def test_wire_bytes_are_those_of_the_table_that_was_measured(name, share):
     """To DDP, on gloo: training.md 2.1. The root's parameters stay whole between the passes."""
     shape = layout_of(name, 2)
     sent = wire_bytes(
-        collectives(TRACED, shape, PassLoad(micro_batch=8, micro_batches=1, precision="fp32")), device="cpu"
+        collectives(TRACED, shape, step_load_of(micro_batch=8, micro_batches=1, precision="fp32")), device="cpu"
     )
     root = 4 * 80_000 * 0.5 if name == "fsdp" else 0
     assert sent == pytest.approx(share * GRADIENTS - root)
@@ -104,7 +104,7 @@ def test_what_is_sent_follows_the_ring():
 def test_accumulation_gathers_again_but_reduces_once():
     once, four = (
         {(each.kind, each.size_bytes): each.count for each in collectives(TRACED, layout_of("fsdp", 2), load)}
-        for load in (PassLoad(micro_batch=8, micro_batches=n, precision="fp32") for n in (1, 4))
+        for load in (step_load_of(micro_batch=8, micro_batches=n, precision="fp32") for n in (1, 4))
     )
     assert {kind: four[kind, size] / once[kind, size] for kind, size in once} == {"all_gather": 4, "reduce_scatter": 1}
 
@@ -119,7 +119,7 @@ def test_traffic_of_what_no_one_looked_at_leaves_no_step_time():
     found = forecast(compression=Compression(kind="topk"))
     assert (found.step_seconds, found.wire_bytes) == (None, None)
     assert "topk" in found.missing
-    load = PassLoad(micro_batch=1, micro_batches=1, precision="fp32")
+    load = step_load_of(micro_batch=1, micro_batches=1, precision="fp32")
     assert "experts" in unknown_traffic(TRACED, Layout("ep", Mesh(dp_shard=2, ep=2)), load)
 
 
@@ -212,7 +212,7 @@ def test_what_the_site_gives_is_called_given():
 
 
 def test_what_shards_copy_in_and_out_of_messages_is_computing():
-    shape, load = layout_of("fsdp", 2), PassLoad(micro_batch=8, micro_batches=1, precision="fp32")
+    shape, load = layout_of("fsdp", 2), step_load_of(micro_batch=8, micro_batches=1, precision="fp32")
     moves = [(4096.0, 1e-6), (2.0**20, 1e-4)]
     copies = sum(each.count * interpolate(moves, 2 * each.size_bytes) for each in collectives(TRACED, shape, load))
     assert terms(forecast("fsdp"))["compute"] - terms(forecast())["compute"] == pytest.approx(copies)

@@ -3,16 +3,17 @@
 from dataclasses import replace
 
 import pytest
-from tests.planner.cases import RATES, TRACED, cpu, gpus, line
+from tests.planner.cases import RATES, TRACED, cpu, gpus, line, step_load_of
 from tests.planner.formula.reference import A100, R1, SPACE
 
-from gangline.planner.cost.forecast import ExecutionOptions, ForecastEvidence, formula_of
-from gangline.planner.cost.memory import MemoryLoad, host_bytes, rank_parts
+from gangline.planner.cost.forecast import ForecastEvidence, formula_of
+from gangline.planner.cost.memory import host_bytes, rank_parts
 from gangline.planner.cost.optimizer import OptimizerModel, what_hides
 from gangline.planner.formula.evaluate import evaluate, layout_memory
 from gangline.planner.formula.memory import update_memory
 from gangline.planner.layouts.layout import Layout, WrappedLayout
 from gangline.planner.pool import open_pool
+from gangline.planner.settings import Setting
 from gangline.spec.config.site import GpuTable, Site
 from gangline.spec.mesh import Mesh
 from gangline.spec.profile import MatrixWork
@@ -23,7 +24,7 @@ WORK = MatrixWork(
     overlaps=True,
 )  # fmt: skip
 TWO = Layout("ddp", Mesh(dp_replicate=2))
-OPTIONS = ExecutionOptions(micro_batch=8, precision="fp32")
+OPTIONS = Setting(micro_batch=8, precision="fp32")
 
 
 def forecast(overlap, *, shape=TWO, options=OPTIONS, **work):
@@ -82,17 +83,17 @@ def test_a_given_size_of_buckets_decides_their_number():
 
 def test_updates_count_where_activations_leave_no_room_for_them():
     profile = replace(TRACED, matrix_work=replace(WORK, c_max_bytes=1_000))
-    assert rank_parts(profile, TWO).by_cause["updates"] == 4 * 1_600_000
-    busy = rank_parts(profile, TWO, MemoryLoad(micro_batch=3))
+    assert rank_parts(profile, TWO, step_load_of()).by_cause["updates"] == 4 * 1_600_000
+    busy = rank_parts(profile, TWO, step_load_of(micro_batch=3))
     assert busy.updates == 4 * 1_600_000 - busy.activations
-    assert "updates" not in rank_parts(profile, TWO, MemoryLoad(micro_batch=16)).by_cause
+    assert "updates" not in rank_parts(profile, TWO, step_load_of(micro_batch=16)).by_cause
     fsdp = Layout("fsdp", Mesh(dp_shard=2))
-    assert rank_parts(profile, fsdp).by_cause["updates"] == 6_000
-    assert "updates" not in rank_parts(profile, fsdp, MemoryLoad(offload="cpu")).by_cause
-    assert host_bytes(profile, fsdp, MemoryLoad(offload="cpu")) == 16 * 1_000_000 + 6_000
+    assert rank_parts(profile, fsdp, step_load_of()).by_cause["updates"] == 6_000
+    assert "updates" not in rank_parts(profile, fsdp, step_load_of(offload="cpu")).by_cause
+    assert host_bytes(profile, fsdp, step_load_of(offload="cpu")) == 16 * 1_000_000 + 6_000
     # shards free their gradients before the next pass: gradients and updates share what activations leave
     shards = Layout("hsdp", Mesh(dp_replicate=2, dp_shard=2))
-    load = MemoryLoad(micro_batch=6)
+    load = step_load_of(micro_batch=6)
     both = rank_parts(profile, shards, load)
     state = 4 * TRACED.parameters / 2 + 4 * 1_600_000 / 2
     assert both.gradients + both.updates + both.activations == max(state, both.activations + both.gradients)

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from tests.planner.cases import line
+from tests.planner.cases import line, step_load_of
 from tests.planner.formula.reference import A100, EIGHT, R1, SPACE
 
 from gangline.line.stages.optimizer_plan import block_matrices, with_matrix_work
-from gangline.planner.cost.memory import MemoryLoad, rank_parts
+from gangline.planner.cost.memory import rank_parts
 from gangline.planner.cost.optimizer import ADAMW, OptimizerModel, optimizer_model
-from gangline.planner.cost.traffic import PassLoad, collectives
+from gangline.planner.cost.traffic import collectives
 from gangline.planner.formula.evaluate import evaluate
 from gangline.planner.formula.exchange import exchange_seconds
 from gangline.planner.formula.memory import state_memory
@@ -55,13 +55,15 @@ def test_state_of_a_rank_is_that_of_a_traced_plan(rule, copies, strategy, layout
     optimizer, profile = optimizer_under(rule, copies), profile_under(rule, copies=copies)
     *_, kept = state_memory(layout, EIGHT.parameters, sync="last", width_bytes=2, optimizer=optimizer)
     shape = Layout(strategy=strategy, mesh=layout.mesh)
-    assert kept == pytest.approx(rank_parts(profile, shape, MemoryLoad(moment_bytes=optimizer.moment_bytes)).optimizer)
+    assert kept == pytest.approx(
+        rank_parts(profile, shape, step_load_of(moment_bytes=optimizer.moment_bytes)).optimizer
+    )
 
 
 @pytest.mark.parametrize(("copies", "strategy", "layout"), BY_COPIES)
 def test_messages_of_matrices_are_those_of_a_traced_plan(copies, strategy, layout):
     optimizer, profile = optimizer_under("muon", copies), profile_under("muon", copies=copies)
-    load = PassLoad(micro_batch=4, micro_batches=4, precision="bf16")
+    load = step_load_of(micro_batch=4, micro_batches=4, precision="bf16")
     messages = collectives(profile, Layout(strategy=strategy, mesh=layout.mesh), load)
     wire = sum(each.wire_bytes for each in messages if each.part == "optimizer")
     own = update_seconds(layout, EIGHT.parameters, FLAT, optimizer=optimizer)

@@ -3,16 +3,17 @@
 from dataclasses import replace
 
 import pytest
-from tests.planner.cases import SITE, SMALL, TRACED, gpus, line
+from tests.planner.cases import SITE, SMALL, TRACED, gpus, line, step_load_of
 from torch import nn
 
 from gangline.errors import ConfigError
 from gangline.planner.choice import choose_plan
-from gangline.planner.cost.traffic import PassLoad, collectives, unknown_traffic
+from gangline.planner.cost.traffic import collectives, unknown_traffic
 from gangline.planner.layouts.degrees import expert_mesh
 from gangline.planner.layouts.layout import Layout
 from gangline.spec.config.line import MeshTable
 from gangline.spec.mesh import Mesh
+from gangline.spec.plan import Memory
 from gangline.spec.profile import Unit
 from gangline.train.moe import Experts
 from gangline.train.parallel.expert_parallel import common_experts
@@ -56,7 +57,7 @@ def test_rows_go_there_and_back_and_so_do_their_gradients():
     )  # fmt: skip
     trace = replace(TRACED.traces[0], units=(block,))
     profile = replace(TRACED, parameters=1800, experts=8, traces=(trace,))
-    shape, load = Layout("ep", Mesh(dp_shard=4, ep=2)), PassLoad(micro_batch=4, micro_batches=1, precision="fp32")
+    shape, load = Layout("ep", Mesh(dp_shard=4, ep=2)), step_load_of(micro_batch=4, micro_batches=1, precision="fp32")
     assert unknown_traffic(profile, shape, load) == ""
     sent = {(each.part, each.kind, each.ranks): each for each in collectives(profile, shape, load)}
     rows, counts = sent["compute", "all_to_all", 2], sent["communication", "all_to_all", 2]
@@ -65,5 +66,5 @@ def test_rows_go_there_and_back_and_so_do_their_gradients():
     assert sent["communication", "all_gather", 4].size_bytes == 4 * 100  # what is no expert, over all ranks
     assert sent["communication", "all_gather", 2].size_bytes == 4 * 400  # half of the experts, over their holders
     assert sent["communication", "all_gather", 2].rank_stride == 2
-    again = collectives(profile, shape, replace(load, checkpointing="full"))
+    again = collectives(profile, shape, replace(load, memory=Memory(activation_checkpointing="full")))
     assert {each.count for each in again if each.part == "compute"} == {6 * 2}

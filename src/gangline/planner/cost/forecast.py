@@ -12,41 +12,18 @@ from gangline.planner.cost.interruptions import save_every
 from gangline.planner.cost.optimizer import OptimizerModel, optimizer_model
 from gangline.planner.cost.speeds import NO_MATRIX_RULE, Speeds, host_rates, speeds_of
 from gangline.planner.cost.step_time import StepInputs, step_terms
-from gangline.planner.cost.traffic import PassLoad, collectives, edge_bytes, num_averaged, traced_rings, unknown_traffic
+from gangline.planner.cost.traffic import collectives, edge_bytes, num_averaged, traced_rings, unknown_traffic
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.layouts.pipeline import idle_share
 from gangline.planner.pool import Pool, choose_precision, open_pool, ranks_per_node
-from gangline.planner.settings import BACKWARD, GRADIENT_BYTES
+from gangline.planner.settings import BACKWARD, GRADIENT_BYTES, Setting, StepLoad, step_load
 from gangline.spec.codec import digest
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site, SitePlanTable
 from gangline.spec.devices import Inventory, Rates
 from gangline.spec.forecast import Forecast, GradientBuckets, Term
-from gangline.spec.plan import Memory, PipelineSchedule, Precision
+from gangline.spec.plan import Precision
 from gangline.spec.profile import MeasuredRun, ModelProfile
-from gangline.spec.strategies import outer_interval
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExecutionOptions:
-    """What a layout is run with."""
-
-    micro_batch: int
-    precision: Precision
-    schedule: PipelineSchedule | None = None
-    """None: no pipeline that could be played."""
-    memory: Memory = Memory()
-
-    def words(self, line: Line) -> str:
-        """What tells two runs of one layout apart."""
-        parts = [f"micro_batch {self.micro_batch}"]
-        again, chunks = self.memory.activation_checkpointing, self.memory.loss_chunks
-        parts += [f"{again} computed again"] if again != "none" else []
-        parts += [f"loss in {chunks} pieces"] if chunks > 1 else []
-        parts += ["gradients reduced each pass"] if self.memory.gradient_sync == "each" else []
-        parts += ["shards on the host"] if self.memory.offload == "cpu" else []
-        parts += [line.train.compression.kind] if line.train.compression.kind != "none" else []
-        return ", ".join([*parts, self.schedule or ""]).removesuffix(", ")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,9 +91,7 @@ def measured_seconds(
     return (median(seconds), len(seconds)) if seconds else (None, 0)
 
 
-def forecast_of(
-    evidence: ForecastEvidence, layout: Layout, options: ExecutionOptions, memory_bytes: float | None
-) -> Forecast:
+def forecast_of(evidence: ForecastEvidence, layout: Layout, options: Setting, memory_bytes: float | None) -> Forecast:
     """What is known about `layout`: the state by formula, the step by equal runs, else part by part."""
     line, pool, profile = evidence.line, evidence.pool, evidence.profile
     way = options.words(line)
@@ -158,7 +133,7 @@ def _equal_runs(
 
 
 def formula_of(
-    evidence: ForecastEvidence, layout: Layout, options: ExecutionOptions, *, overlap: float | None = None
+    evidence: ForecastEvidence, layout: Layout, options: Setting, *, overlap: float | None = None
 ) -> Forecast:
     """Part by part, corrected by what other runs were off by, whatever equal ones took.
 
@@ -202,7 +177,7 @@ def formula_of(
     )
 
 
-def _edges(profile: ModelProfile, layout: Layout, load: PassLoad, pool: Pool) -> EdgeBytes | None:
+def _edges(profile: ModelProfile, layout: Layout, load: StepLoad, pool: Pool) -> EdgeBytes | None:
     """Bytes by which the servers of a pipeline are put in order; None: there is none, or no fabric."""
     if layout.mesh.pp == 1 or pool.fabric is None:
         return None
@@ -210,35 +185,14 @@ def _edges(profile: ModelProfile, layout: Layout, load: PassLoad, pool: Pool) ->
     return edge_bytes(traced_rings(profile, layout, load), profile, layout.mesh, load, ranks_per_server=per_server)
 
 
-def pass_load(line: Line, layout: Layout, options: ExecutionOptions) -> PassLoad:
-    """Passes of a step of `layout` on one data-parallel rank, and how their gradients are averaged."""
-    train = line.train
-    return PassLoad(
-        micro_batch=options.micro_batch,
-        micro_batches=max(1, round(train.global_batch / layout.mesh.data_parallel / options.micro_batch)),
-        precision=options.precision,
-        checkpointing=options.memory.activation_checkpointing,
-        loss_chunks=options.memory.loss_chunks,
-        compression=train.compression,
-        gradient_sync=options.memory.gradient_sync,
-        outer_steps=outer_interval(layout.strategy, train.compression.outer_steps),
-        bucket_bytes=bucket_bytes(line) if layout.traits.has_buckets else None,
-    )
-
-
-def bucket_bytes(line: Line) -> int | None:
-    """Size of DDP's buckets; None: torch's own."""
-    return None if line.train.mesh.bucket_bytes == "auto" else line.train.mesh.bucket_bytes
-
-
 def _step_inputs(
-    evidence: ForecastEvidence, layout: Layout, options: ExecutionOptions, profile: ModelProfile, *, overlap: float
+    evidence: ForecastEvidence, layout: Layout, options: Setting, profile: ModelProfile, *, overlap: float
 ) -> StepInputs:
     line, train, pool = evidence.line, evidence.line.train, evidence.pool
     samples = train.global_batch / layout.mesh.data_parallel
     trace = profile.trace(options.precision)
     assert trace is not None, "only models that were traced"
-    load = pass_load(line, layout, options)
+    load = step_load(line, layout, options)
     return StepInputs(
         profile=profile,
         trace=trace,
@@ -297,7 +251,7 @@ def _money(hours: float | None, pool: Pool) -> float | None:
 
 
 def gradient_buckets(
-    profile: ModelProfile, layout: Layout, load: PassLoad, speeds: Speeds, *, compute_seconds: float | None
+    profile: ModelProfile, layout: Layout, load: StepLoad, speeds: Speeds, *, compute_seconds: float | None
 ) -> GradientBuckets | None:
     """Those of a plan; None: it has no buckets.
 

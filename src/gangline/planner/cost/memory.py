@@ -5,8 +5,7 @@ from typing import Literal
 
 from gangline.planner.cost.optimizer import OptimizerModel
 from gangline.planner.layouts.layout import Layout
-from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, SHARES, WEIGHT_BYTES
-from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
+from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, SHARES, WEIGHT_BYTES, StepLoad
 from gangline.spec.plan import Precision
 from gangline.spec.profile import MatrixWork, ModelProfile, Trace, Unit
 from gangline.spec.strategies import traits_of
@@ -27,38 +26,22 @@ def state_bytes(profile: ModelProfile, moment_bytes: float) -> int:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryLoad:
-    """What a rank of some shape is asked to hold in addition to its state."""
-
-    micro_batch: int = 0
-    """Samples of one pass; 0: activations do not count."""
-    micro_batches: int = 1
-    """Micro-batches of one step: shards meet once a step, so that until then more than one has whole gradients."""
-    live: float = 1.0
-    """Micro-batches whose activations a rank of a pipeline holds at once, each of its own stages."""
-    checkpointing: str = "none"
-    loss_chunks: int = 1
-    precision: Precision = "fp32"
-    offload: Offload = "none"
-    gradient_sync: Literal["last", "each"] = "last"
-    """Reduced after each micro-batch, shards never have whole gradients."""
-    moment_bytes: float = ADAMW_MOMENT_BYTES
-    """Bytes that the optimizer keeps for each parameter."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryParts:
-    """Bytes of one rank at its peak, by cause."""
+class RankMemory:
+    """Bytes of one rank at its peak, by cause; None: a cause that this model of memory does not tell apart."""
 
     weights: float
+    """Master weights; by formula also copies in the precision of the passes."""
     gradients: float
     optimizer: float
-    gathered: float
-    """Whole weights in addition to their shards, and what blocks exchange."""
+    gathered: float | None = None
+    """Whole weights in addition to their shards, and what blocks exchange; of a traced model."""
     activations: float
+    """Kept from forward to backward; of a traced model also what the loss, or a block computed again, adds."""
+    buffers: float | None = None
+    """Logits and their gradient, or a block that is computed again or gathered, whichever is more; by formula."""
     updates: float = 0.0
-    """Updates of matrices, and their state that is read from files: at the end of a step, beyond what activations take,
-    which are not there then."""
+    """Updates of matrices, and their state that is read from files: at the end of a step, beyond what activations and
+    buffers take, which are not there then."""
 
     @property
     def total(self) -> float:
@@ -68,25 +51,25 @@ class MemoryParts:
     @property
     def by_cause(self) -> dict[str, float]:
         """Bytes by the name of their cause; updates where there are any."""
-        names = ("weights", "gradients", "optimizer", "gathered", "activations")
-        updates = {"updates": self.updates} if self.updates else {}
-        return {name: getattr(self, name) for name in names} | updates
+        names = ("weights", "gradients", "optimizer", "gathered", "activations", "buffers")
+        found = {name: size for name in names if (size := getattr(self, name)) is not None}
+        return found | ({"updates": self.updates} if self.updates else {})
 
 
-def rank_parts(profile: ModelProfile, layout: Layout, load: MemoryLoad = MemoryLoad()) -> MemoryParts:
+def rank_parts(profile: ModelProfile, layout: Layout, load: StepLoad) -> RankMemory:
     """What one rank holds at its peak, as far as it is known."""
     shard_parameters, mesh = _shard_parameters(profile, layout), layout.mesh
     moments = load.moment_bytes * shard_parameters / mesh.size_of(layout.wrapping.optimizer_axes)
-    if load.offload == "optimizer_nvme":
+    if load.memory.offload == "optimizer_nvme":
         moments = min(moments, _staged(profile, layout, load))
     else:
         moments += _owner_state(profile, layout)
     gathered, exchanged = _gathered(profile, layout, load.precision)
     kept_bytes, loss_bytes, block_bytes = _activations(profile, layout, load)
-    on_host = load.offload == "cpu"
+    on_host = load.memory.offload == "cpu"
     activations = kept_bytes + max(loss_bytes, block_bytes)
     gradients = _gradients(profile, layout, load, activations=activations)
-    return MemoryParts(
+    return RankMemory(
         weights=0.0 if on_host else WEIGHT_BYTES * shard_parameters,
         gradients=gradients,
         optimizer=0.0 if on_host else moments,
@@ -96,20 +79,20 @@ def rank_parts(profile: ModelProfile, layout: Layout, load: MemoryLoad = MemoryL
     )
 
 
-def _staged(profile: ModelProfile, layout: Layout, load: MemoryLoad) -> float:
+def _staged(profile: ModelProfile, layout: Layout, load: StepLoad) -> float:
     """Bytes of moments in files: a parameter of more than a piece is its own piece, and the next one is under way."""
     largest = max((each.rows * each.columns for each in profile.shapes), default=0)
     cut = layout.mesh.dp_shard * layout.mesh.cp * layout.mesh.tp * layout.mesh.size_of(layout.wrapping.optimizer_axes)
     return max(STAGED_BYTES, load.moment_bytes * largest / cut + STAGED_BYTES / 2)
 
 
-def _after_step(profile: ModelProfile, layout: Layout, load: MemoryLoad) -> float:
+def _after_step(profile: ModelProfile, layout: Layout, load: StepLoad) -> float:
     """Gradients, updates of matrices and their state from files at the end of a step, when no activations are there;
     0: no updates travel, no state is in files."""
-    if load.offload == "cpu":
+    if load.memory.offload == "cpu":
         return 0.0
     taken = _update_bytes(profile, layout)
-    if load.offload == "optimizer_nvme":
+    if load.memory.offload == "optimizer_nvme":
         taken += _state_in_use(profile, layout)
     return GRADIENT_BYTES * _shard_parameters(profile, layout) + taken if taken else 0.0
 
@@ -142,12 +125,12 @@ def num_owners(layout: Layout, work: MatrixWork | None) -> int:
 
 def rank_bytes(profile: ModelProfile | None, layout: Layout) -> float | None:
     """Peak of one rank; None: the size of the model is not known."""
-    return None if profile is None else rank_parts(profile, layout, MemoryLoad()).total
+    return None if profile is None else rank_parts(profile, layout, StepLoad(micro_batch=0, precision="fp32")).total
 
 
-def host_bytes(profile: ModelProfile, layout: Layout, load: MemoryLoad) -> float:
+def host_bytes(profile: ModelProfile, layout: Layout, load: StepLoad) -> float:
     """What one rank holds in the memory of its server instead."""
-    if load.offload != "cpu":
+    if load.memory.offload != "cpu":
         return 0.0
     kept = (WEIGHT_BYTES + GRADIENT_BYTES + load.moment_bytes) * _shard_parameters(profile, layout)
     return kept + _update_bytes(profile, layout)
@@ -162,13 +145,13 @@ def _shard_parameters(profile: ModelProfile, layout: Layout) -> float:
     return _stage_parameters(profile, layout) / (layout.mesh.dp_shard * layout.mesh.cp)
 
 
-def _gradients(profile: ModelProfile, layout: Layout, load: MemoryLoad, *, activations: float) -> float:
+def _gradients(profile: ModelProfile, layout: Layout, load: StepLoad, *, activations: float) -> float:
     """What they add to the peak: they come as activations go, but for those of DDP, whose buckets stay, and those of
     earlier micro-batches, which shards leave whole until the last one."""
     if layout.wrapping.shards:
-        if load.micro_batches > 1 and load.gradient_sync == "last":
+        if load.micro_batches > 1 and load.memory.gradient_sync == "last":
             return GRADIENT_BYTES * _stage_parameters(profile, layout)
-        own = 0.0 if load.offload == "cpu" else GRADIENT_BYTES * _shard_parameters(profile, layout)
+        own = 0.0 if load.memory.offload == "cpu" else GRADIENT_BYTES * _shard_parameters(profile, layout)
     else:
         own = GRADIENT_BYTES * _shard_parameters(profile, layout)
         if load.micro_batches > 1 or layout.traits.has_buckets:
@@ -191,7 +174,7 @@ def _gathered(profile: ModelProfile, layout: Layout, precision: Precision) -> tu
     return 0.0, 0.0
 
 
-def _activations(profile: ModelProfile, layout: Layout, load: MemoryLoad) -> tuple[float, float, float]:
+def _activations(profile: ModelProfile, layout: Layout, load: StepLoad) -> tuple[float, float, float]:
     """Kept from forward to backward; additional bytes at the loss; additional bytes at a block that is computed again.
 
     Tensor- and context-parallel peers share those of a sample, but for what goes into each half of a block; stages
@@ -199,20 +182,20 @@ def _activations(profile: ModelProfile, layout: Layout, load: MemoryLoad) -> tup
     """
     mesh, trace = layout.mesh, profile.trace(load.precision)
     share = load.micro_batch / (mesh.tp * mesh.cp)
-    if not load.micro_batch:
+    if not load.micro_batch:  # only the state is asked for
         return 0.0, 0.0, 0.0
     fixed, blocks = _fixed(trace, layout, load), _blocks(trace)
     if trace is None or not blocks:
         whole = share * (profile.activations(load.precision) or 0)
-        return fixed + whole * kept_share(load.checkpointing) * load.live / mesh.pp, 0.0, 0.0
+        return fixed + whole * kept_share(load.memory.activation_checkpointing) * load.live / mesh.pp, 0.0, 0.0
     saved = min(sum(unit.count * unit.saved_bytes for unit in blocks), trace.activation_bytes_per_sample)
     handed = sum(unit.count * unit.boundary_bytes for unit in blocks)
-    kept_bytes = _kept(load.checkpointing, saved, handed)
-    if load.checkpointing != "full":
+    kept_bytes = _kept(load.memory.activation_checkpointing, saved, handed)
+    if load.memory.activation_checkpointing != "full":
         kept_bytes = min(kept_bytes + 2 * (mesh.tp - 1) * handed, mesh.tp * kept_bytes)
     largest = max(unit.saved_bytes for unit in blocks) / sum(unit.count * unit.saved_bytes for unit in blocks)
-    again = COMPUTED_AGAIN * saved * largest if load.checkpointing != "none" else 0.0
-    outside = (trace.activation_bytes_per_sample - saved) / load.loss_chunks
+    again = COMPUTED_AGAIN * saved * largest if load.memory.activation_checkpointing != "none" else 0.0
+    outside = (trace.activation_bytes_per_sample - saved) / load.memory.loss_chunks
     return fixed + share * kept_bytes * load.live / mesh.pp, share * outside, share * again
 
 
@@ -239,7 +222,7 @@ def _kept(word: str, saved: float, handed: float) -> float:
     return saved - max(0.0, saved - handed) / int(word.removeprefix("every_"))
 
 
-def _fixed(trace: Trace | None, layout: Layout, load: MemoryLoad) -> float:
+def _fixed(trace: Trace | None, layout: Layout, load: StepLoad) -> float:
     """Whatever the number of samples; under autocast that is mostly weights in 16 bits, which shards have gathered."""
     if trace is None or (layout.wrapping.shards and load.precision != "fp32"):
         return 0.0

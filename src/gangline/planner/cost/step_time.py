@@ -18,9 +18,9 @@ from gangline.planner.cost.optimizer import (
     what_hides,
 )
 from gangline.planner.cost.speeds import HostRates, Speeds, transfer_seconds
-from gangline.planner.cost.traffic import PassLoad, num_averaged, num_buckets, unknown_traffic
+from gangline.planner.cost.traffic import num_averaged, num_buckets, unknown_traffic
 from gangline.planner.layouts.layout import Layout
-from gangline.planner.settings import FORWARD, WEIGHT_BYTES
+from gangline.planner.settings import FORWARD, WEIGHT_BYTES, StepLoad
 from gangline.spec.forecast import Term, UpdateTraffic
 from gangline.spec.profile import ModelProfile, Trace
 
@@ -36,7 +36,7 @@ class StepInputs:
     profile: ModelProfile
     trace: Trace
     layout: Layout
-    load: PassLoad
+    load: StepLoad
     messages: Sequence[Collective]
     """Messages of a step, by `collectives`."""
     bubble: float = 0.0
@@ -112,7 +112,9 @@ def _late_updates(inputs: StepInputs, speeds: Speeds, computed: float | None) ->
     if exchanged is None:
         return None
     device = speeds.rates.device if speeds.rates else "cuda"
-    first = first_forward(computed, inputs.load.micro_batches, _recompute_factors(inputs.load.checkpointing)[0])
+    first = first_forward(
+        computed, inputs.load.micro_batches, _recompute_factors(inputs.load.memory.activation_checkpointing)[0]
+    )
     forward = first * _block_share(inputs.trace) if may_hide(work, layout.wrapping, device) else 0.0
     return update_traffic(
         published_updates(work, layout.mesh, owners=owners), work, speeds.exchange_seconds, forward_seconds=forward,
@@ -142,7 +144,7 @@ def _passes(inputs: StepInputs, speeds: Speeds) -> float | None:
     it moves; attention that is not fused is products and moves like any other."""
     trace, mesh, load = inputs.trace, inputs.layout.mesh, inputs.load
     parts = mesh.tp * mesh.cp
-    products, moved = _recompute_factors(load.checkpointing)
+    products, moved = _recompute_factors(load.memory.activation_checkpointing)
     attended, counted = _attention(trace)
     plain = (trace.flops_per_sample - counted) * products + _recomputed_head(inputs)
     share = load.micro_batch / (parts * mesh.pp)
@@ -203,7 +205,7 @@ def _recompute_factors(checkpointing: str) -> tuple[float, float]:
 def _recomputed_head(inputs: StepInputs) -> float:
     """Work of a loss in pieces, which computes what lies around the blocks once more; of one sample."""
     outside = sum(each.flops for each in inputs.trace.units if not each.name)
-    return FORWARD * outside if inputs.load.loss_chunks > 1 else 0.0
+    return FORWARD * outside if inputs.load.memory.loss_chunks > 1 else 0.0
 
 
 def _update(inputs: StepInputs, speeds: Speeds) -> float | None:
@@ -236,8 +238,8 @@ def _shard_transfers(inputs: StepInputs) -> float:
         return 0.0
     load = inputs.load
     return transfer_seconds(
-        inputs.updated_parameters, inputs.host, reshards=inputs.layout.wrapping.reshards, sync=load.gradient_sync,
-        micro_batches=load.micro_batches,
+        inputs.updated_parameters, inputs.host, reshards=inputs.layout.wrapping.reshards,
+        sync=load.memory.gradient_sync, micro_batches=load.micro_batches,
     )  # fmt: skip
 
 

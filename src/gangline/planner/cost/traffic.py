@@ -5,9 +5,8 @@ each batch: here every expert gets equally many rows.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
-from typing import Literal
 
 from gangline.fabric.mapping import EdgeBytes
 from gangline.fabric.order_paths import RingTraffic
@@ -16,7 +15,7 @@ from gangline.planner.cost.exchange import Collective
 from gangline.planner.cost.memory import num_owners
 from gangline.planner.cost.optimizer import matrix_updates
 from gangline.planner.layouts.layout import Layout
-from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES
+from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, StepLoad
 from gangline.spec.compression import Compression
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Precision
@@ -26,25 +25,7 @@ _COUNT_BYTES = 8
 """Size of the number of rows that an expert gets."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PassLoad:
-    """What the passes of a step look like on one data-parallel rank."""
-
-    micro_batch: int
-    micro_batches: int
-    precision: Precision
-    checkpointing: str = "none"
-    loss_chunks: int = 1
-    compression: Compression = Compression()
-    gradient_sync: Literal["last", "each"] = "last"
-    """When shards reduce their gradients."""
-    outer_steps: int = 1
-    """Steps between two exchanges of drifting replicas."""
-    bucket_bytes: int | None = None
-    """Size of buckets of averaged gradients; None: torch's own."""
-
-
-def collectives(profile: ModelProfile, layout: Layout, load: PassLoad) -> list[Collective]:
+def collectives(profile: ModelProfile, layout: Layout, load: StepLoad) -> list[Collective]:
     """All of a step, of one rank."""
     return [
         *data_messages(profile, layout, load),
@@ -56,12 +37,12 @@ def collectives(profile: ModelProfile, layout: Layout, load: PassLoad) -> list[C
     ]
 
 
-def data_messages(profile: ModelProfile, layout: Layout, load: PassLoad) -> list[Collective]:
+def data_messages(profile: ModelProfile, layout: Layout, load: StepLoad) -> list[Collective]:
     """Those of data-parallel ranks, the new parameters of a shared optimizer included."""
     return [*_shard_messages(profile, layout, load), *_replica_messages(profile, layout, load)]
 
 
-def unknown_traffic(profile: ModelProfile, layout: Layout, load: PassLoad) -> str:
+def unknown_traffic(profile: ModelProfile, layout: Layout, load: StepLoad) -> str:
     """Why the traffic is not known before the run; empty: it is known."""
     if layout.mesh.ep > 1 and not any(unit.expert_entries for unit, _ in _units(profile, layout, load)):
         return "the traffic of its experts is not known"
@@ -75,7 +56,7 @@ def unknown_compression(profile: ModelProfile, compression: Compression) -> str:
     return ""
 
 
-def _shard_messages(profile: ModelProfile, layout: Layout, load: PassLoad) -> Iterator[Collective]:
+def _shard_messages(profile: ModelProfile, layout: Layout, load: StepLoad) -> Iterator[Collective]:
     """FSDP2: whole blocks before each pass, gradients after the last micro-batch; the root's stay until backward."""
     mesh = layout.mesh
     ranks = mesh.dp_shard * mesh.cp
@@ -101,7 +82,7 @@ def _shard_messages(profile: ModelProfile, layout: Layout, load: PassLoad) -> It
                 )  # fmt: skip
 
 
-def _replica_messages(profile: ModelProfile, layout: Layout, load: PassLoad) -> Iterator[Collective]:
+def _replica_messages(profile: ModelProfile, layout: Layout, load: StepLoad) -> Iterator[Collective]:
     """Gradients of whole copies, or of equal shards; zero1 deals out its new parameters besides."""
     mesh = layout.mesh
     if mesh.dp_replicate == 1:
@@ -123,9 +104,9 @@ def _replica_messages(profile: ModelProfile, layout: Layout, load: PassLoad) -> 
         )  # fmt: skip
 
 
-def _reductions(layout: Layout, load: PassLoad) -> int:
+def _reductions(layout: Layout, load: StepLoad) -> int:
     """Reductions of a step: those of shards may follow each micro-batch."""
-    return load.micro_batches if layout.wrapping.shards and load.gradient_sync == "each" else 1
+    return load.micro_batches if layout.wrapping.shards and load.memory.gradient_sync == "each" else 1
 
 
 def num_averaged(profile: ModelProfile, layout: Layout) -> float:
@@ -134,12 +115,12 @@ def num_averaged(profile: ModelProfile, layout: Layout) -> float:
     return profile.parameters / (mesh.pp * mesh.tp * mesh.dp_shard * mesh.cp)
 
 
-def num_buckets(profile: ModelProfile, layout: Layout, load: PassLoad) -> int:
+def num_buckets(profile: ModelProfile, layout: Layout, load: StepLoad) -> int:
     """Messages that they travel in."""
     return bucket_count(GRADIENT_BYTES * num_averaged(profile, layout), load.bucket_bytes)
 
 
-def _tensor_peers(profile: ModelProfile, layout: Layout, load: PassLoad) -> Iterator[Collective]:
+def _tensor_peers(profile: ModelProfile, layout: Layout, load: StepLoad) -> Iterator[Collective]:
     """The stream between blocks, twice forward and twice backward, once more each where the block is computed again.
 
     These are not timed apart from the passes that they are part of.
@@ -147,7 +128,7 @@ def _tensor_peers(profile: ModelProfile, layout: Layout, load: PassLoad) -> Iter
     mesh = layout.mesh
     if mesh.tp == 1:
         return
-    times = 6 if load.checkpointing == "full" else 4
+    times = 6 if load.memory.activation_checkpointing == "full" else 4
     for unit, count in _units(profile, layout, load):
         if unit.name:
             yield Collective(
@@ -156,7 +137,7 @@ def _tensor_peers(profile: ModelProfile, layout: Layout, load: PassLoad) -> Iter
             )  # fmt: skip
 
 
-def _sequence_peers(profile: ModelProfile, layout: Layout, load: PassLoad) -> Iterator[Collective]:
+def _sequence_peers(profile: ModelProfile, layout: Layout, load: StepLoad) -> Iterator[Collective]:
     """Keys and values go round once forward, and with their gradients once more backward."""
     mesh = layout.mesh
     if mesh.cp == 1:
@@ -170,7 +151,7 @@ def _sequence_peers(profile: ModelProfile, layout: Layout, load: PassLoad) -> It
             )  # fmt: skip
 
 
-def _stage_messages(profile: ModelProfile, layout: Layout, load: PassLoad) -> Iterator[Collective]:
+def _stage_messages(profile: ModelProfile, layout: Layout, load: StepLoad) -> Iterator[Collective]:
     """What a stage hands to the next, and its gradient back."""
     mesh = layout.mesh
     blocks = [unit for unit, _ in _units(profile, layout, load) if unit.name]
@@ -181,7 +162,7 @@ def _stage_messages(profile: ModelProfile, layout: Layout, load: PassLoad) -> It
         )  # fmt: skip
 
 
-def _experts(profile: ModelProfile, layout: Layout, load: PassLoad) -> Iterator[Collective]:
+def _experts(profile: ModelProfile, layout: Layout, load: StepLoad) -> Iterator[Collective]:
     """Rows there and back, and their gradients; the number of rows is sent before, and waited for.
 
     The rows are not timed apart from the passes that they are part of.
@@ -190,7 +171,7 @@ def _experts(profile: ModelProfile, layout: Layout, load: PassLoad) -> Iterator[
     if mesh.ep == 1:
         return
     width = PASS_BYTES[load.precision]
-    forwards = 2 if load.checkpointing == "full" else 1
+    forwards = 2 if load.memory.activation_checkpointing == "full" else 1
     for unit, count in _units(profile, layout, load):
         if unit.expert_entries:
             passes = count * load.micro_batches
@@ -204,14 +185,14 @@ def _experts(profile: ModelProfile, layout: Layout, load: PassLoad) -> Iterator[
             )  # fmt: skip
 
 
-def _units(profile: ModelProfile, layout: Layout, load: PassLoad) -> list[tuple[Unit, float]]:
+def _units(profile: ModelProfile, layout: Layout, load: StepLoad) -> list[tuple[Unit, float]]:
     """Each unit, and how many of it one rank of a pipeline has on average."""
     trace = profile.trace(load.precision)
     whole = Unit(name="", parameters=profile.parameters, flops=0.0, saved_bytes=0.0, boundary_bytes=0.0)
     return [(unit, unit.count / layout.mesh.pp) for unit in (trace.units if trace else (whole,))]
 
 
-def traced_rings(profile: ModelProfile, layout: Layout, load: PassLoad) -> list[RingTraffic]:
+def traced_rings(profile: ModelProfile, layout: Layout, load: StepLoad) -> list[RingTraffic]:
     """Rings of data-parallel ranks of an average stage."""
     rings: dict[tuple[int, int], list[Collective]] = {}
     for each in data_messages(profile, layout, load):
@@ -226,7 +207,7 @@ def traced_rings(profile: ModelProfile, layout: Layout, load: PassLoad) -> list[
 
 
 def edge_bytes(
-    rings: Sequence[RingTraffic], profile: ModelProfile, mesh: Mesh, load: PassLoad, *, ranks_per_server: int
+    rings: Sequence[RingTraffic], profile: ModelProfile, mesh: Mesh, load: StepLoad, *, ranks_per_server: int
 ) -> EdgeBytes | None:
     """Bytes of one rail in a step, on an edge of each ring over servers and between stages; None: not known.
 
@@ -255,7 +236,7 @@ def _expert_servers(mesh: Mesh, ranks_per_server: int) -> int:
     return servers if mesh.ep > 1 and servers > 1 and not left else 1
 
 
-def _expert_bytes(profile: ModelProfile, mesh: Mesh, load: PassLoad, ranks_per_server: int) -> float:
+def _expert_bytes(profile: ModelProfile, mesh: Mesh, load: StepLoad, ranks_per_server: int) -> float:
     """Bytes of one rail in a step between two servers of an expert group: what a rank sends to each peer there, rows
     there and back, forward and backward, once more where blocks are computed again."""
     trace, model = profile.trace(load.precision), profile.transformer
@@ -263,7 +244,7 @@ def _expert_bytes(profile: ModelProfile, mesh: Mesh, load: PassLoad, ranks_per_s
         entries = sum(unit.count * unit.expert_entries for unit in trace.units)
     else:
         entries = model.layers * model.active_experts * model.sequence * model.width / mesh.tp if model else 0.0
-    passes = 6 if load.checkpointing == "full" else 4
+    passes = 6 if load.memory.activation_checkpointing == "full" else 4
     samples, width = load.micro_batch * load.micro_batches, PASS_BYTES[load.precision]
     sent = passes * samples * entries * width / (mesh.pp * mesh.cp)
     return sent / mesh.ep * (ranks_per_server // mesh.tp)

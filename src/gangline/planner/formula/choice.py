@@ -9,7 +9,6 @@ from gangline.planner.contest import Contender, TimeBounds, winner
 from gangline.planner.cost.averaging import by_latency, exposed_buckets
 from gangline.planner.cost.calibration import kind_of
 from gangline.planner.cost.exchange import link_rates
-from gangline.planner.cost.forecast import ExecutionOptions, bucket_bytes
 from gangline.planner.formula.evaluate import evaluate, layout_memory
 from gangline.planner.formula.memory import memory_bound_bytes
 from gangline.planner.formula.plan import Evaluation, LayoutPlan
@@ -18,11 +17,11 @@ from gangline.planner.formula.step_time import PART_WORDS
 from gangline.planner.layouts.layout import WrappedLayout
 from gangline.planner.reasons import PlanReason, more_axes
 from gangline.planner.request import PlanRequest
-from gangline.planner.settings import BACKWARD, GRADIENT_BYTES
+from gangline.planner.settings import BACKWARD, GRADIENT_BYTES, bucket_bytes
 from gangline.planner.suggestion import FittingPlan
 from gangline.spec.forecast import Forecast, GradientBuckets, MemoryCause, Term
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Candidate, Memory
+from gangline.spec.plan import Candidate
 from gangline.spec.transformer import Transformer
 from gangline.units import format_bytes, format_step
 
@@ -74,7 +73,7 @@ def rank_layouts(request: PlanRequest, model: Transformer) -> FormulaRanking:
         chosen = ranking.chosen
         if chosen is None:
             return ranking
-        laid_out = in_planned_order(request, model, chosen, options_of(request, chosen))
+        laid_out = in_planned_order(request, model, chosen)
         if laid_out.parts == chosen.parts:
             return ranking
         others = (each for each in evaluation.plans if each is not chosen)
@@ -119,6 +118,7 @@ def forecast_of_layout(request: PlanRequest, model: Transformer, plan: LayoutPla
     known = request.evidence.calibration(request.precision)
     count = max((factor.count for factor in (known.step, *known.factors.values())), default=0)
     terms = () if missing else _terms(request, plan)
+    setting = plan.setting if plan.layout.mesh.pp > 1 else replace(plan.setting, schedule=None)
     step = sum(each.seconds for each in terms) if terms else None
     wall = None if step is None else steps * step
     hours = None if wall is None else wall * world / 3600
@@ -138,7 +138,7 @@ def forecast_of_layout(request: PlanRequest, model: Transformer, plan: LayoutPla
         terms=terms,
         buckets=_buckets(request, model, plan, missing),
         updates=None if missing else plan.updates,
-        way=options_of(request, plan).words(request.line),
+        way=setting.words(request.line),
         device_name=request.evidence.key(request.precision)[0],
         missing=missing,
         origin="formula" if missing else f"calibrated n={count}" if count else f"rates {pool.rates_origin}",
@@ -175,22 +175,6 @@ def _terms(request: PlanRequest, plan: LayoutPlan) -> tuple[Term, ...]:
         part="data", seconds=data * samples, origin="measured by earlier runs"
     )  # fmt: skip
     return (*found, waited)
-
-
-def options_of(request: PlanRequest, plan: LayoutPlan) -> ExecutionOptions:
-    """The options of the plan that ranks read."""
-    setting = plan.setting
-    return ExecutionOptions(
-        micro_batch=setting.micro_batch,
-        precision=request.precision,
-        schedule=setting.schedule if plan.layout.mesh.pp > 1 else None,
-        memory=Memory(
-            activation_checkpointing=setting.recompute,
-            loss_chunks=setting.loss_chunks,
-            gradient_sync=setting.sync,
-            offload="cpu" if plan.on_host else "none",
-        ),
-    )
 
 
 def candidates_of(request: PlanRequest, ranking: FormulaRanking) -> tuple[Candidate, ...]:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from math import inf
 from operator import add
 
+from gangline.planner.cost.memory import RankMemory
 from gangline.planner.formula.exchange import exchange_seconds, squeeze_seconds
 from gangline.planner.formula.memory import (
-    RankMemory,
     StageLoad,
     activation_memory,
     held_sync,
@@ -16,7 +16,7 @@ from gangline.planner.formula.memory import (
     state_memory,
     update_memory,
 )
-from gangline.planner.formula.plan import Evaluation, LayoutPlan, Question, Setting
+from gangline.planner.formula.plan import Evaluation, LayoutPlan, Question
 from gangline.planner.formula.step_time import (
     Hardware,
     Stages,
@@ -30,7 +30,7 @@ from gangline.planner.formula.step_time import (
 )
 from gangline.planner.layouts.enumerate import Divisions, Sync, layouts, schedules_of
 from gangline.planner.layouts.layout import Layout
-from gangline.planner.settings import PASS_BYTES
+from gangline.planner.settings import PASS_BYTES, Setting
 from gangline.spec.forecast import UpdateTraffic
 
 MOST_WEIGHED = 5_000
@@ -74,13 +74,13 @@ def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_
 
 def layout_memory(question: Question, layout: Layout, setting: Setting) -> RankMemory:
     """Memory of the fullest rank."""
-    stages = stages_of(question.model, layout.mesh.pp, setting.schedule)
+    stages, memory = stages_of(question.model, layout.mesh.pp, setting.schedule or "1f1b"), setting.memory
     count = -(-question.space.global_batch // (layout.mesh.data_parallel * setting.micro_batch))
     found = (
         rank_memory(
-            question.model, layout, load, sync=held_sync(setting.sync, count), micro_batch=setting.micro_batch,
-            recompute=setting.recompute, loss_chunks=setting.loss_chunks, precision=question.precision,
-            optimizer=question.optimizer, on_host=question.space.on_host,
+            question.model, layout, load, sync=held_sync(memory.gradient_sync, count),
+            micro_batch=setting.micro_batch, recompute=memory.activation_checkpointing, loss_chunks=memory.loss_chunks,
+            precision=question.precision, optimizer=question.optimizer, on_host=question.space.on_host,
         )
         for load in stages.loads(count)
     )  # fmt: skip
@@ -209,7 +209,7 @@ class LayoutCandidates:
                     unsupported = self._support[sync, chunks]
                     order = (bool(unsupported), not fits, seconds if fits else need)
                     if best is None or order < best.order:
-                        setting = Setting(micro_batch, recompute, chunks, sync, stages.schedule)
+                        setting = self._question.setting(micro_batch, recompute, chunks, sync, stages.schedule)
                         best = _Best(order, setting, stages, unsupported)
         return best
 
@@ -294,16 +294,16 @@ class LayoutCandidates:
     def _plan(self, best: _Best) -> LayoutPlan:
         """The best candidate with its terms."""
         setting, question, stages = best.setting, self._question, best.stages
-        count = self._samples // setting.micro_batch
-        parts = self.passes_of(stages, setting.micro_batch, count, setting.recompute)
-        exchange, update, host = self.added_seconds(stages, setting.sync, count)
+        count, recompute = self._samples // setting.micro_batch, setting.memory.activation_checkpointing
+        parts = self.passes_of(stages, setting.micro_batch, count, recompute)
+        exchange, update, host = self.added_seconds(stages, setting.memory.gradient_sync, count)
         exposed = max(0.0, exchange - question.hardware.overlap * parts.compute)
-        late = self._late_updates(parts.compute, exchange, count, setting.recompute)
+        late = self._late_updates(parts.compute, exchange, count, recompute)
         most = max(stages.rank_parameters) / self.layout.mesh.tp
         squeeze = squeeze_seconds(self.layout, most, question.hardware, question.averaging)
         update -= squeeze + (late.hidden_seconds if late else 0.0)
         return LayoutPlan(
             layout=self.layout, setting=setting, memory=layout_memory(question, self.layout, setting), fits=best.fits,
             parts=replace(parts, compute=parts.compute + squeeze, exchange=exposed, optimizer=update, host=host),
-            unsupported=best.unsupported, on_host=question.space.on_host, updates=late,
+            unsupported=best.unsupported, updates=late,
         )  # fmt: skip

@@ -7,11 +7,10 @@ from gangline.fabric.order_paths import RingTraffic
 from gangline.planner.cost.averaging import bucket_count, compression_work, messages, shard_bytes
 from gangline.planner.cost.exchange import num_steps, sent_bytes
 from gangline.planner.cost.optimizer import ADAMW, OptimizerModel
-from gangline.planner.cost.traffic import PassLoad
 from gangline.planner.formula.step_time import Hardware, Stages
 from gangline.planner.layouts.enumerate import Sync
 from gangline.planner.layouts.layout import Layout
-from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES
+from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, StepLoad
 from gangline.spec.compression import Compression
 from gangline.spec.plan import Precision
 from gangline.spec.profile import ModelProfile, ParameterShape
@@ -78,7 +77,7 @@ def exchanges(
 def formula_rings(
     profile: ModelProfile,
     layout: Layout,
-    load: PassLoad,
+    load: StepLoad,
     averaging: GradientAveraging,
     *,
     stages: Stages | None = None,
@@ -88,7 +87,7 @@ def formula_rings(
     if stages is not None:
         parameters, blocks = max(stages.rank_parameters), max(stages.rank_blocks)
     found = exchanges(
-        layout, parameters / mesh.tp, blocks=blocks, sync=load.gradient_sync, micro_batches=load.micro_batches,
+        layout, parameters / mesh.tp, blocks=blocks, sync=load.memory.gradient_sync, micro_batches=load.micro_batches,
         precision=load.precision, optimizer=OptimizerModel(matrix_work=profile.matrix_work), averaging=averaging,
     )  # fmt: skip
     return [

@@ -10,6 +10,7 @@ from functools import lru_cache
 from math import ceil, floor
 
 from gangline.errors import ConfigError
+from gangline.planner.cost.memory import RankMemory
 from gangline.planner.cost.optimizer import ADAMW, OptimizerModel
 from gangline.planner.layouts.enumerate import SearchSpace, Sync
 from gangline.planner.layouts.layout import Layout
@@ -130,33 +131,6 @@ def stage_parameters(model: Transformer, blocks: Sequence[int]) -> tuple[int, ..
     if len(blocks) > 1 or not model.tied:
         found[-1] += model.embedding_parameters
     return tuple(found)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankMemory:
-    """Bytes of one rank at its peak, by cause."""
-
-    weights: float
-    """Master weights, and copies in the precision of the passes."""
-    gradients: float
-    optimizer: float
-    activations: float
-    """Kept from forward to backward."""
-    buffers: float
-    """Logits and their gradient, or a block that is computed again or gathered, whichever is more."""
-    updates: float = 0.0
-    """Updates of matrices, at the end of a step: beyond activations and buffers, which are not there then."""
-
-    @property
-    def total(self) -> float:
-        """Bytes of all causes."""
-        return self.weights + self.gradients + self.optimizer + self.activations + self.buffers + self.updates
-
-    @property
-    def by_cause(self) -> dict[str, float]:
-        """Bytes by cause in the order of the table; updates where there are any."""
-        names = ("weights", "gradients", "optimizer", "activations", "buffers")
-        return {name: getattr(self, name) for name in names} | ({"updates": self.updates} if self.updates else {})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,34 +4,27 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Literal
 
+from gangline.planner.cost.memory import RankMemory
 from gangline.planner.cost.optimizer import ADAMW, OptimizerModel
 from gangline.planner.formula.exchange import WHOLE, GradientAveraging
-from gangline.planner.formula.memory import RankMemory
 from gangline.planner.formula.step_time import Hardware, StepParts
 from gangline.planner.layouts.enumerate import SearchSpace, Sync
 from gangline.planner.layouts.layout import Layout
+from gangline.planner.settings import Setting
 from gangline.spec.forecast import UpdateTraffic
-from gangline.spec.plan import PipelineSchedule, Precision
+from gangline.spec.plan import Memory, PipelineSchedule, Precision
 from gangline.spec.transformer import Transformer
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """How a layout is run."""
-
-    micro_batch: int
-    recompute: str
-    loss_chunks: int
-    sync: Sync
-    schedule: PipelineSchedule
 
 
 def narrowed(space: SearchSpace, setting: Setting) -> SearchSpace:
     """`space` with this one way to run its layouts."""
+    memory = setting.memory
     return replace(
-        space, micro_batches=(setting.micro_batch,), recompute=(setting.recompute,), loss_chunks=(setting.loss_chunks,),
-        syncs=(setting.sync,), schedules=(setting.schedule,),
+        space, micro_batches=(setting.micro_batch,), recompute=(memory.activation_checkpointing,),
+        loss_chunks=(memory.loss_chunks,), syncs=(memory.gradient_sync,),
+        schedules=(setting.schedule,) if setting.schedule else space.schedules,
     )  # fmt: skip
 
 
@@ -46,10 +39,13 @@ class LayoutPlan:
     fits: bool
     unsupported: str = ""
     """The rule, where ranks here run none of its candidates."""
-    on_host: bool = False
-    """Its shards wait there."""
     updates: UpdateTraffic | None = None
     """Updates of matrices, where they travel during the next forward pass."""
+
+    @property
+    def on_host(self) -> bool:
+        """Its shards wait there."""
+        return self.setting.memory.offload == "cpu"
 
     @property
     def step_seconds(self) -> float:
@@ -64,7 +60,8 @@ class LayoutPlan:
     @property
     def name(self) -> str:
         """Name with how it is run: `fsdp-16 b4s`; f and s recompute all or what is cheap."""
-        again = {"none": "", "selective": "s", "full": "f"}.get(self.setting.recompute, self.setting.recompute)
+        word = self.setting.memory.activation_checkpointing
+        again = {"none": "", "selective": "s", "full": "f"}.get(word, word)
         return f"{self.layout.name} b{self.setting.micro_batch}{again}{' host' if self.on_host else ''}"
 
 
@@ -87,6 +84,16 @@ class Question:
     usable_host_bytes: float = inf
     """Room of one rank, for shards that wait there."""
     support: Support = lambda *_: ""
+
+    def setting(
+        self, micro_batch: int, recompute: str, loss_chunks: int, sync: Sync, schedule: PipelineSchedule
+    ) -> Setting:
+        """One way to run a layout of the search space."""
+        offload: Literal["cpu", "none"] = "cpu" if self.space.on_host else "none"
+        memory = Memory(
+            activation_checkpointing=recompute, loss_chunks=loss_chunks, offload=offload, gradient_sync=sync
+        )
+        return Setting(micro_batch=micro_batch, precision=self.precision, memory=memory, schedule=schedule)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,6 @@ from functools import partial
 from math import gcd, inf
 
 from gangline.planner.cost.exchange import LinkRates, link_rates
-from gangline.planner.cost.forecast import ExecutionOptions, bucket_bytes, pass_load
 from gangline.planner.cost.speeds import NO_MATRIX_RULE, host_rates
 from gangline.planner.cost.traffic import edge_bytes
 from gangline.planner.formula.evaluate import LayoutCandidates
@@ -18,6 +17,7 @@ from gangline.planner.layouts.layout import Layout, explicit_layout
 from gangline.planner.layouts.schedules import SPLIT
 from gangline.planner.pool import MOST_AUTO, check_world, ranks_per_node
 from gangline.planner.request import PlanRequest
+from gangline.planner.settings import bucket_bytes, step_load
 from gangline.spec.config.line import Line
 from gangline.spec.plan import SCHEDULE_NAMES, PipelineSchedule
 from gangline.spec.profile import ModelProfile, ParameterShape
@@ -191,9 +191,7 @@ def _hardware(request: PlanRequest, world: int) -> tuple[Hardware, str]:
     ), ""
 
 
-def in_planned_order(
-    request: PlanRequest, model: Transformer, plan: LayoutPlan, options: ExecutionOptions
-) -> LayoutPlan:
+def in_planned_order(request: PlanRequest, model: Transformer, plan: LayoutPlan) -> LayoutPlan:
     """`plan` with its times on the order of servers that a placer gives its stages, as its certificate has it.
 
     As it is without stages, a fabric, or rates.
@@ -203,7 +201,7 @@ def in_planned_order(
     question, missing = formula_question(request, model, mesh.world_size, on_host=plan.on_host)
     if mesh.pp == 1 or pool.fabric is None or profile is None or missing:
         return plan
-    load = pass_load(line, layout, options)
+    load = step_load(line, layout, plan.setting)
     rings = formula_rings(profile, layout, load, averaging_of(line, profile))
     edges = edge_bytes(rings, profile, mesh, load, ranks_per_server=question.space.ranks_per_node)
     links = link_rates(pool, mesh.world_size, stages=mesh.pp, edges=edges)

@@ -11,10 +11,11 @@ from math import inf
 from gangline.fabric.shares import deal_passes, even_shares
 from gangline.planner.formula.evaluate import LayoutCandidates
 from gangline.planner.formula.memory import held_sync
-from gangline.planner.formula.plan import LayoutPlan, Question, Setting, narrowed
+from gangline.planner.formula.plan import LayoutPlan, Question, narrowed
 from gangline.planner.formula.step_time import Stages, StepParts, stages_of, step_flops
 from gangline.planner.layouts.enumerate import Divisions, Sync, layouts
 from gangline.planner.layouts.layout import Layout, WrappedLayout
+from gangline.planner.settings import Setting
 from gangline.spec.plan import PipelineSchedule
 
 SCHEDULE: PipelineSchedule = "1f1b"
@@ -204,11 +205,11 @@ class _Ways:
             if sync not in dealt:
                 dealt[sync] = self._deal(passes, each, sync)
             taken, seconds = dealt[sync]
-            setting = Setting(size, recompute, chunks, sync, SCHEDULE)
-            need = self._need(setting, taken)
+            need = self._need((size, recompute, chunks), sync, taken)
             self.num_fit += need <= 1
             order = (need > 1, need if need > 1 else seconds)
             if best is None or order < best.order:
+                setting = self._sides[0].question.setting(size, recompute, chunks, sync, SCHEDULE)
                 best = _Found(order, self._layout, setting, taken)
         return best
 
@@ -222,17 +223,16 @@ class _Ways:
         most = [-(-own // count) for own, count in zip(taken, self._replicas, strict=True)]
         return taken, max(first(most[0]), second(most[1]))
 
-    def _need(self, setting: Setting, taken: tuple[int, int]) -> float:
+    def _need(self, way: tuple[int, str, int], sync: Sync, taken: tuple[int, int]) -> float:
         """Need of the fuller kind, in what a rank of it may hold."""
         found = []
         for side, own, count in zip(self._sides, taken, self._replicas, strict=True):
-            need = self._need_bytes(setting, held_sync(setting.sync, -(-own // count)))
+            need = self._need_bytes(way, held_sync(sync, -(-own // count)))
             found.append(need / side.question.usable_bytes if side.question.usable_bytes else inf)
         return max(found)
 
-    def _need_bytes(self, setting: Setting, sync: Sync) -> float:
+    def _need_bytes(self, way: tuple[int, str, int], sync: Sync) -> float:
         """Need of a rank of either kind, which keeps one micro-batch at a time, however many there are."""
-        way = setting.micro_batch, setting.recompute, setting.loss_chunks
         if (sync, *way) not in self._bytes:
             kind = self._kinds[0]
             self._bytes[sync, *way] = max(
