@@ -58,7 +58,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--json", type=Path, default=ROOT / ".gangline" / "benchmarks" / "forecast.json")
     asked = parser.parse_args()
-    from gangline.planner.request import CPU_BAND
+    from gangline.planner.problem import CPU_BAND
 
     load, stage = os.getloadavg()[0], PlanStage()
     rows = [judge(stage, name, what, asked.steps, teach=True) for name, what in TEACHERS.items()]

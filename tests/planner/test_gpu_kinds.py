@@ -10,7 +10,7 @@ from tests.planner.transformers import ONE, transformer
 
 from gangline.errors import ConfigError
 from gangline.planner.choice import choose_plan
-from gangline.planner.cost.forecast import formula_of
+from gangline.planner.forecast import formula_of
 from gangline.planner.formula.search import formula_profile
 from gangline.planner.gpu_kinds import choose_kinds
 from gangline.planner.gpu_pair import GpuPair, with_batch
@@ -103,7 +103,7 @@ def test_no_split_is_done_sooner_than_the_one_of_a_traced_model():
     pair = GpuPair.of(asked, BOTH.kinds, lambda asked, each: PlanRequest.about(asked, SITE, each, TRACED, ()))
     shape, options = layout_of("ddp", 128), Setting(micro_batch=1, precision="bf16", memory=Memory())
     by_share = [
-        [formula_of(with_batch(each, share * 128).evidence, shape, options).step_seconds for share in range(1, 8)]
+        [formula_of(with_batch(each, share * 128), shape, options).step_seconds for share in range(1, 8)]
         for each in pair.requests
     ]
     every = [max(by_share[0][first - 1], by_share[1][7 - first]) for first in range(1, 8)]  # 64 replicas of each

@@ -9,10 +9,10 @@ PUBLIC = {
     "budget": ("check", "check_measured", "excess"),
     "certificate": ("pipeline_traffic", "plan_certificate"),
     "choice": ("PlanChoice", "choose_by_formula", "choose_plan"),
-    "cost.forecast": ("calibrated_site",),
     "cost.interruptions": ("StorageCost", "storage_costs"),
     "cost.memory": ("num_owners",),
     "cost.optimizer": ("matrix_updates", "optimizer_model"),
+    "forecast": ("calibrated_site",),
     "formula.search": ("formula_profile",),
     "gpu_kinds": ("choose_kinds",),
     "known_gpus": (

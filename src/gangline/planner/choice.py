@@ -151,7 +151,7 @@ def choose_plan(
     if not evaluated.ranked:
         change = suggest_change(line, inventory, lambda *changed: fitting_plan(ask(*changed)))
         misses = [(layout, request.fit(layout)) for layout in evaluated.too_large]
-        raise refuse_all(request.pool, profile, request.evidence.moment_bytes, misses, change)
+        raise refuse_all(request.pool, profile, request.optimizer.moment_bytes, misses, change)
     candidates = tuple(_candidate(request, layout, evaluated) for layout in evaluated.order)
     cut = tuple(
         Candidate(name=each.name, strategy=each.strategy, mesh=each.mesh, verdict="unsupported", reason=reason)
@@ -226,7 +226,7 @@ def _candidate(request: PlanRequest, layout: Layout, evaluated: EvaluatedLayouts
         is_only = len(evaluated.order) + len(evaluated.unsupported) == 1
         line_memory, win_reason = _line_memory(request.line), winner_reason(request, evaluated.ranking)
         reason = chosen_reason(
-            layout, setting, request.profile, moment_bytes=request.evidence.moment_bytes,
+            layout, setting, request.profile, moment_bytes=request.optimizer.moment_bytes,
             is_requested=is_requested, is_only=is_only, line_memory=line_memory, win_reason=win_reason,
         )  # fmt: skip
         return replace(candidate, verdict="chosen", reason=reason)

@@ -110,9 +110,9 @@ def has_own_rates(site: Site, name: str) -> bool:
 def with_batch(request: PlanRequest, global_batch: int) -> PlanRequest:
     """The same question about another number of samples of a step."""
     line = replace(request.line, train=replace(request.line.train, global_batch=global_batch))
-    return replace(request, line=line, evidence=replace(request.evidence, line=line), _settings={}, _formulas={})
+    return replace(request, line=line)
 
 
 def _with_network(request: PlanRequest, across: float | None, latency: float | None) -> PlanRequest:
     pool = replace(request.pool, network_bytes_per_second=across, network_latency_seconds=latency)
-    return replace(request, pool=pool, evidence=replace(request.evidence, pool=pool))
+    return replace(request, pool=pool)

@@ -1,72 +1,30 @@
 """PlanRequest: one line on one device pool; caches settings, fits and forecasts of layouts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from statistics import median
 
-from gangline.fabric.inventory import Fabric
-from gangline.planner.budget import Excess, excess
 from gangline.planner.contest import TimeBounds
-from gangline.planner.cost.forecast import ForecastEvidence, forecast_of, formula_of, measured_seconds
-from gangline.planner.cost.interruptions import restart_time, with_interruptions
 from gangline.planner.cost.memory import host_bytes, rank_parts
+from gangline.planner.forecast import equal_runs, forecast_of, formula_of
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.layouts.pipeline import live_micro_batches, schedule_of
-from gangline.planner.pool import Pool, choose_precision, micro_batches, num_nodes, open_pool, ranks_per_node
+from gangline.planner.pool import micro_batches, ranks_per_node
+from gangline.planner.problem import PlanProblem
 from gangline.planner.settings import OFFLOAD_EFFORT, Fit, FittedSetting, Setting, StepLoad, effort, memories
-from gangline.spec.codec import digest
-from gangline.spec.config.line import Line
-from gangline.spec.config.site import Site
-from gangline.spec.devices import Inventory, Rates
 from gangline.spec.forecast import Forecast, MemoryCause
-from gangline.spec.plan import Memory, Precision
-from gangline.spec.profile import MeasuredRun, ModelProfile
+from gangline.spec.plan import Memory
 from gangline.units import format_bytes
 
-CPU_BAND = 0.30
-"""Step times on shared cores repeat within this: a plan does not change for less."""
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanRequest(PlanProblem):
+    """A problem with what was computed of its layouts: how each is run, what it needs and takes."""
 
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """What the planner is asked."""
-
-    line: Line
-    site: Site
-    """Site with the band and the margin that earlier runs taught."""
-    pool: Pool
-    precision: Precision
-    profile: ModelProfile | None
-    history: Sequence[MeasuredRun]
-    band: float
-    """Share within which two step times count as equal."""
-    evidence: ForecastEvidence
-    """What forecasts are made of."""
-    _settings: dict[Layout, FittedSetting] = field(default_factory=dict, compare=False)
-    _formulas: dict[tuple[Layout, Setting, float | None], Forecast] = field(default_factory=dict, compare=False)
-
-    @staticmethod
-    def about(
-        line: Line,
-        site: Site,
-        inventory: Inventory,
-        profile: ModelProfile | None,
-        history: Sequence[MeasuredRun],
-        *,
-        rates: Rates | None = None,
-        fabric: Fabric | None = None,
-    ) -> "PlanRequest":
-        """The question with what applies to it: the pool, joined by `fabric`, the precision, measurements of the same
-        model."""
-        pool, model = open_pool(site, inventory, fabric=fabric), digest(line.model)
-        alike = [each for each in history if each.model in ("", model)]
-        band = max(site.plan.band, CPU_BAND) if pool.device == "cpu" else site.plan.band
-        evidence = ForecastEvidence(line=line, pool=pool, profile=profile, history=alike, rates=rates, trust=site.plan)
-        return PlanRequest(line, site, pool, choose_precision(line, inventory), profile, alike, band, evidence)
-
-    @property
-    def counts_money(self) -> bool:
-        """The cheapest plan is wanted, not the fastest; cores cost nothing."""
-        return self.line.plan.objective == "money" and self.pool.device != "cpu"
+    _settings: dict[Layout, FittedSetting] = field(default_factory=dict, init=False, compare=False)
+    _formulas: dict[tuple[Layout, Setting, float | None], Forecast] = field(
+        default_factory=dict, init=False, compare=False
+    )
 
     def setting(self, layout: Layout) -> FittedSetting:
         """The cheapest way to run `layout` that a rank holds, with the largest passes, unless by forecast another one
@@ -132,7 +90,7 @@ class PlanRequest:
             micro_batch=micro_batch, precision=self.precision, memory=memory,
             micro_batches=-(-self.line.train.global_batch // (mesh.data_parallel * micro_batch)),
             live=live_micro_batches(self.line, mesh, micro_batch, self.profile),
-            moment_bytes=self.evidence.moment_bytes,
+            moment_bytes=self.optimizer.moment_bytes,
         )  # fmt: skip
         on_host = host_bytes(self.profile, layout, load)
         room = pool.usable_host_bytes(local)
@@ -144,32 +102,17 @@ class PlanRequest:
         return Fit(parts.total, usable, f"{cause[0]} {format_bytes(cause[1])}", causes)
 
     def seconds(self, layout: Layout) -> float | None:
-        """Measured seconds of a step."""
-        return measured_seconds(self.history, layout, self.pool, self.precision, self.line.train.global_batch)[0]
+        """Median step of runs of this layout on equal devices, however they were run; None: there are none."""
+        equal = [each.step_seconds for each in equal_runs(self, layout)]
+        return median(equal) if equal else None
 
     def forecast(self, layout: Layout, micro_batch: int | None = None) -> Forecast:
         """Forecast of `layout` as `setting` runs it, or in passes of so many samples."""
         setting = self.setting(layout)
         options = self._options(layout, micro_batch or setting.micro_batch, setting.memory)
         fit = self.fit_of(layout, options.micro_batch, setting.memory)
-        found = replace(forecast_of(self.evidence, layout, options, fit.need_bytes), memory_causes=fit.causes)
+        found = replace(forecast_of(self, layout, options, fit.need_bytes), memory_causes=fit.causes)
         return self.interrupted(found, layout.mesh.world_size)
-
-    def interrupted(self, forecast: Forecast, gpus: int) -> Forecast:
-        """Forecast with what saves and failures of so many GPUs cost; failures of cores are not known: as it is."""
-        if self.pool.device != "cuda" or not forecast.parameters:
-            return forecast
-        parameters, alike = forecast.parameters, (each for each in self.history if each.device == self.pool.device)
-        return with_interruptions(
-            forecast, self.site.plan, restart=restart_time(self.site.plan, alike), gpus=gpus,
-            servers=num_nodes(self.pool, gpus), parameters=parameters,
-            moment_bytes=self.evidence.optimizer.saved_bytes(parameters) / parameters,
-        )  # fmt: skip
-
-    def excess(self, forecast: Forecast) -> Excess | None:
-        """The bound of line or site that `forecast` is furthest beyond; None: it is beyond none."""
-        site, seeds = self.site, self.line.evaluate.seeds
-        return excess(self.line.plan, site.limits, forecast, band=site.plan.band, seeds=seeds)
 
     def formula(self, layout: Layout) -> Forecast:
         """Forecast of `layout` as `setting` runs it, whatever equal runs took."""
@@ -190,7 +133,7 @@ class PlanRequest:
         """Computed once; `overlap` as of `formula_of`."""
         key = layout, options, overlap
         if key not in self._formulas:
-            self._formulas[key] = formula_of(self.evidence, layout, options, overlap=overlap)
+            self._formulas[key] = formula_of(self, layout, options, overlap=overlap)
         return self._formulas[key]
 
     def _options(self, layout: Layout, micro_batch: int, memory: Memory) -> Setting:

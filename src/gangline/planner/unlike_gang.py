@@ -11,7 +11,7 @@ from functools import partial
 from gangline.fabric.shares import deal_passes, even_shares
 from gangline.planner.choice import PlanChoice, SearchSummary
 from gangline.planner.contest import Contender, TimeBounds, winner
-from gangline.planner.cost.forecast import forecast_of, formula_of
+from gangline.planner.forecast import forecast_of, formula_of
 from gangline.planner.formula.choice import forecast_of_layout
 from gangline.planner.formula.search import formula_question
 from gangline.planner.formula.unlike import Side, UnlikeLayout, evaluate_unlike, unlike_bound_seconds
@@ -255,9 +255,9 @@ class UnlikeGangs:
 def _seconds(request: PlanRequest, layout: Layout, options: Setting, passes: int) -> float:
     """Seconds of a step whose replicas all take so many passes; 0: not known."""
     asked = with_batch(request, passes * options.micro_batch * layout.mesh.data_parallel)
-    return formula_of(asked.evidence, layout, options).step_seconds or 0.0
+    return formula_of(asked, layout, options).step_seconds or 0.0
 
 
 def _forecast(request: PlanRequest, layout: Layout, options: Setting, fit: Fit) -> Forecast:
-    found = forecast_of(request.evidence, layout, options, fit.need_bytes)
+    found = forecast_of(request, layout, options, fit.need_bytes)
     return request.interrupted(replace(found, memory_causes=fit.causes), layout.mesh.world_size)

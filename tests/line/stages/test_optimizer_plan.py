@@ -18,13 +18,14 @@ from gangline.optim.routing import named_parameters, partition_params
 from gangline.optim.rules.muon import Muon
 from gangline.optim.rules.shampoo import Shampoo
 from gangline.optim.rules.soap import Soap
-from gangline.planner.cost.forecast import ForecastEvidence, formula_of
 from gangline.planner.cost.memory import rank_parts
 from gangline.planner.cost.traffic import collectives
+from gangline.planner.forecast import formula_of
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.layouts.schedules import num_stages, stages_of
 from gangline.planner.layouts.stage_cut import stage_ranges
 from gangline.planner.pool import open_pool
+from gangline.planner.problem import PlanProblem
 from gangline.planner.settings import Setting
 from gangline.spec.config.site import Site
 from gangline.spec.mesh import Mesh
@@ -63,8 +64,8 @@ def kept_bytes(model, rule):
 @pytest.mark.parametrize("rule", RULES)
 def test_the_planner_counts_the_state_that_one_rank_keeps(rule):
     model, profile = model_and_profile(rule)
-    evidence = ForecastEvidence(line=under({"rule": rule}), pool=open_pool(Site(), cpu(2)), profile=profile)
-    counted = evidence.moment_bytes * profile.parameters + profile.matrix_work.owner_bytes
+    problem = PlanProblem(line=under({"rule": rule}), pool=open_pool(Site(), cpu(2)), profile=profile)
+    counted = problem.optimizer.moment_bytes * profile.parameters + profile.matrix_work.owner_bytes
     steps = 2 * 4 if rule != "muon" else 0  # a count for each matrix
     assert counted == kept_bytes(model, rule) + steps
 
@@ -96,8 +97,8 @@ def test_updates_take_the_time_of_an_equal_share_or_of_the_largest_matrix():
     def seconds(largest):
         work = replace(model_and_profile("muon")[1].matrix_work, flops=8e9, largest_flops=largest, parameters=0)
         profile = replace(TRACED, matrix_work=work)
-        evidence = ForecastEvidence(line=line(), pool=open_pool(Site(), cpu(2)), profile=profile, rates=RATES)
-        found = formula_of(evidence, Layout("ddp", Mesh(dp_replicate=2)), Setting(micro_batch=8, precision="fp32"))
+        problem = PlanProblem(line=line(), pool=open_pool(Site(), cpu(2)), profile=profile, rates=RATES)
+        found = formula_of(problem, Layout("ddp", Mesh(dp_replicate=2)), Setting(micro_batch=8, precision="fp32"))
         return next(term.seconds for term in found.terms if term.part == "optimizer")
 
     assert seconds(1e9) == seconds(4e9), "two ranks have an equal share of 4e9"

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from tests.planner.cases import RATES, TRACED, cpu, line
 
-from gangline.planner.cost.forecast import ForecastEvidence, formula_of
+from gangline.planner.forecast import formula_of
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.pool import open_pool
+from gangline.planner.problem import PlanProblem
 from gangline.planner.settings import Setting
 from gangline.spec.config.site import Site
 from gangline.spec.devices import AttentionRate
@@ -22,9 +23,9 @@ SIZE = Attention(heads=8, queries=256, keys=256, width=32, is_causal=False, coun
 def seconds(*attention, rates=RATES, **how) -> float:
     """Of computing."""
     profile = replace(TRACED, traces=(replace(TRACE, attention=attention),))
-    evidence = ForecastEvidence(line=line(), pool=open_pool(Site(), cpu(2)), profile=profile, rates=rates)
+    problem = PlanProblem(line=line(), pool=open_pool(Site(), cpu(2)), profile=profile, rates=rates)
     asked = Setting(micro_batch=8, precision="fp32", **how)
-    terms = formula_of(evidence, Layout("ddp", Mesh(dp_replicate=2)), asked).terms
+    terms = formula_of(problem, Layout("ddp", Mesh(dp_replicate=2)), asked).terms
     return next(term.seconds for term in terms if term.part == "compute")
 
 

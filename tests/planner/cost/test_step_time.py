@@ -9,10 +9,10 @@ from tests.planner.cases import RATES, SITE, TRACED, cpu, earlier, gpus, line, s
 
 from gangline.planner.choice import choose_plan
 from gangline.planner.cost.exchange import sent_share, wire_bytes
-from gangline.planner.cost.forecast import calibrated_site
 from gangline.planner.cost.speeds import interpolate, speeds_of
 from gangline.planner.cost.step_time import UPDATE_MOVES
 from gangline.planner.cost.traffic import collectives, unknown_traffic
+from gangline.planner.forecast import calibrated_site
 from gangline.planner.layouts.layout import Layout, layout_of
 from gangline.planner.pool import open_pool
 from gangline.planner.request import PlanRequest

@@ -6,13 +6,14 @@ import pytest
 from tests.planner.cases import RATES, TRACED, cpu, gpus, line, step_load_of
 from tests.planner.formula.reference import A100, R1, SPACE
 
-from gangline.planner.cost.forecast import ForecastEvidence, formula_of
 from gangline.planner.cost.memory import host_bytes, rank_parts
 from gangline.planner.cost.optimizer import OptimizerModel, what_hides
+from gangline.planner.forecast import formula_of
 from gangline.planner.formula.evaluate import evaluate, layout_memory
 from gangline.planner.formula.memory import update_memory
 from gangline.planner.layouts.layout import Layout, WrappedLayout
 from gangline.planner.pool import open_pool
+from gangline.planner.problem import PlanProblem
 from gangline.planner.settings import Setting
 from gangline.spec.config.site import GpuTable, Site
 from gangline.spec.mesh import Mesh
@@ -29,8 +30,8 @@ OPTIONS = Setting(micro_batch=8, precision="fp32")
 
 def forecast(overlap, *, shape=TWO, options=OPTIONS, **work):
     profile = replace(TRACED, matrix_work=replace(WORK, **work))
-    evidence = ForecastEvidence(line=line(), pool=open_pool(Site(), cpu(2)), profile=profile, rates=RATES)
-    return formula_of(evidence, shape, options, overlap=overlap)
+    problem = PlanProblem(line=line(), pool=open_pool(Site(), cpu(2)), profile=profile, rates=RATES)
+    return formula_of(problem, shape, options, overlap=overlap)
 
 
 def optimizer_seconds(found):
@@ -69,8 +70,8 @@ def test_shards_on_a_gpu_wait_for_all_as_the_pass_begins(strategy, hides):
         memory_bytes=80e9, flops_per_second={"fp32": 1e12}, memory_bytes_per_second=1e12, link_bytes_per_second=1e9
     )
     pool = open_pool(Site(gpu={"h100": rates}), gpus(4))
-    evidence = ForecastEvidence(line=line(), pool=pool, profile=replace(TRACED, matrix_work=WORK))
-    found = formula_of(evidence, Layout(strategy, mesh), replace(OPTIONS, micro_batch=4), overlap=1.0).updates
+    problem = PlanProblem(line=line(), pool=pool, profile=replace(TRACED, matrix_work=WORK))
+    found = formula_of(problem, Layout(strategy, mesh), replace(OPTIONS, micro_batch=4), overlap=1.0).updates
     assert (found.least_exposed_seconds < found.seconds) == hides
 
 

@@ -17,7 +17,7 @@ from gangline.line.stages.memory_run import run_memory_check, with_forecasts_of
 from gangline.line.stages.model_inspection import ModelInspection, ModelSource, inspect_model, inspection_cache_file
 from gangline.planner.budget import check as check_budget
 from gangline.planner.choice import PlanChoice, choose_plan
-from gangline.planner.cost.forecast import calibrated_site
+from gangline.planner.forecast import calibrated_site
 from gangline.planner.gpu_kinds import choose_kinds
 from gangline.planner.plans import choice_of_run, line_of_worker, make_plan, reader_processes, require_exchange
 from gangline.planner.proof import make_proof_plan

@@ -15,8 +15,8 @@ from gangline.planner.formula.plan import Evaluation, LayoutPlan
 from gangline.planner.formula.search import formula_question, in_planned_order, may_offload, world_of
 from gangline.planner.formula.step_time import PART_WORDS
 from gangline.planner.layouts.layout import WrappedLayout
+from gangline.planner.problem import PlanProblem
 from gangline.planner.reasons import PlanReason, more_axes
-from gangline.planner.request import PlanRequest
 from gangline.planner.settings import BACKWARD, GRADIENT_BYTES, bucket_bytes
 from gangline.planner.suggestion import FittingPlan
 from gangline.spec.forecast import Forecast, GradientBuckets, MemoryCause, Term
@@ -54,37 +54,37 @@ class FormulaRanking:
         return first if first is not None and first.layout.name in self.costs else None
 
 
-def rank_layouts(request: PlanRequest, model: Transformer) -> FormulaRanking:
+def rank_layouts(problem: PlanProblem, model: Transformer) -> FormulaRanking:
     """Weigh every candidate on the ranks that the line asks for, else on all that are there.
 
     Of the plans within the bounds that are within the band of the fastest (or cheapest), the one with the fewest axes,
     then the least time (or money), then the name. A pipeline that is chosen is weighed again on the order of servers
     that its stages get.
     """
-    world, on_host = world_of(request), request.line.train.memory.offload == "cpu"
-    question, missing = formula_question(request, model, world, on_host=on_host)
-    evaluation = evaluate(question, band=request.band)
-    if may_offload(request) and not any(_runs(each) for each in evaluation.plans):
-        question, missing = formula_question(request, model, world, on_host=True)
-        with_host = evaluate(question, band=request.band)
+    world, on_host = world_of(problem), problem.line.train.memory.offload == "cpu"
+    question, missing = formula_question(problem, model, world, on_host=on_host)
+    evaluation = evaluate(question, band=problem.band)
+    if may_offload(problem) and not any(_runs(each) for each in evaluation.plans):
+        question, missing = formula_question(problem, model, world, on_host=True)
+        with_host = evaluate(question, band=problem.band)
         evaluation = with_host if any(_runs(each) for each in with_host.plans) else evaluation
     while True:
-        ranking = _ranked(request, model, evaluation, missing)
+        ranking = _ranked(problem, model, evaluation, missing)
         chosen = ranking.chosen
         if chosen is None:
             return ranking
-        laid_out = in_planned_order(request, model, chosen)
+        laid_out = in_planned_order(problem, model, chosen)
         if laid_out.parts == chosen.parts:
             return ranking
         others = (each for each in evaluation.plans if each is not chosen)
         evaluation = replace(evaluation, plans=tuple(sorted((laid_out, *others), key=lambda each: each.order)))
 
 
-def _ranked(request: PlanRequest, model: Transformer, evaluation: Evaluation, missing: str) -> FormulaRanking:
-    forecasts = {each.layout.name: forecast_of_layout(request, model, each, missing) for each in evaluation.plans}
+def _ranked(problem: PlanProblem, model: Transformer, evaluation: Evaluation, missing: str) -> FormulaRanking:
+    forecasts = {each.layout.name: forecast_of_layout(problem, model, each, missing) for each in evaluation.plans}
     runs = [each for each in evaluation.plans if _runs(each)]
-    costs = {each.layout.name: _cost(request, each, forecasts[each.layout.name]) for each in runs}
-    over = {name: found for name in costs if (found := request.excess(forecasts[name])) is not None}
+    costs = {each.layout.name: _cost(problem, each, forecasts[each.layout.name]) for each in runs}
+    over = {name: found for name in costs if (found := problem.excess(forecasts[name])) is not None}
     entries = [
         Contender(
             plan=each, cost=TimeBounds.exactly(costs[each.layout.name]), axes=each.layout.num_axes,
@@ -92,7 +92,7 @@ def _ranked(request: PlanRequest, model: Transformer, evaluation: Evaluation, mi
         )
         for each in sorted(runs, key=lambda each: (each.layout.num_axes, each.layout.name))
     ]  # fmt: skip
-    best = winner(entries, band=request.band) if entries else None
+    best = winner(entries, band=problem.band) if entries else None
     rest = [each for each in evaluation.plans if each is not best]
     rest.sort(key=lambda each: (not each.fits, each.layout.name in over))
     order = (*((best,) if best else ()), *rest)
@@ -106,18 +106,18 @@ def _runs(plan: LayoutPlan) -> bool:
     return plan.fits and not plan.unsupported
 
 
-def _cost(request: PlanRequest, plan: LayoutPlan, forecast: Forecast) -> float:
+def _cost(problem: PlanProblem, plan: LayoutPlan, forecast: Forecast) -> float:
     """Seconds of a step, of all GPUs together where money counts."""
     seconds = plan.step_seconds if forecast.step_seconds is None else forecast.step_seconds
-    return seconds * plan.layout.mesh.world_size if request.counts_money else seconds
+    return seconds * plan.layout.mesh.world_size if problem.counts_money else seconds
 
 
-def forecast_of_layout(request: PlanRequest, model: Transformer, plan: LayoutPlan, missing: str) -> Forecast:
+def forecast_of_layout(problem: PlanProblem, model: Transformer, plan: LayoutPlan, missing: str) -> Forecast:
     """Forecast by formula, part by part, with the corrections that earlier runs taught."""
-    pool, steps, world = request.pool, request.line.train.steps, plan.layout.mesh.world_size
-    known = request.evidence.calibration(request.precision)
+    pool, steps, world = problem.pool, problem.line.train.steps, plan.layout.mesh.world_size
+    known = problem.calibration
     count = max((factor.count for factor in (known.step, *known.factors.values())), default=0)
-    terms = () if missing else _terms(request, plan)
+    terms = () if missing else _terms(problem, plan)
     setting = plan.setting if plan.layout.mesh.pp > 1 else replace(plan.setting, schedule=None)
     step = sum(each.seconds for each in terms) if terms else None
     wall = None if step is None else steps * step
@@ -131,57 +131,57 @@ def forecast_of_layout(request: PlanRequest, model: Transformer, plan: LayoutPla
         wall_seconds=wall,
         gpu_hours=hours,
         money=None if hours is None or price is None else hours * price,
-        device_flops=pool.flops_per_second.get(request.precision),
+        device_flops=pool.flops_per_second.get(problem.precision),
         bubble=plan.parts.bubble / (plan.step_seconds - plan.parts.exchange - plan.parts.optimizer)
         if plan.layout.mesh.pp > 1
         else None,
         terms=terms,
-        buckets=_buckets(request, model, plan, missing),
+        buckets=_buckets(problem, model, plan, missing),
         updates=None if missing else plan.updates,
-        way=setting.words(request.line),
-        device_name=request.evidence.key(request.precision)[0],
+        way=setting.words(problem.line),
+        device_name=problem.device_name,
         missing=missing,
         origin="formula" if missing else f"calibrated n={count}" if count else f"rates {pool.rates_origin}",
     )
-    return request.interrupted(forecast, world)
+    return problem.interrupted(forecast, world)
 
 
-def _buckets(request: PlanRequest, model: Transformer, plan: LayoutPlan, missing: str) -> GradientBuckets | None:
+def _buckets(problem: PlanProblem, model: Transformer, plan: LayoutPlan, missing: str) -> GradientBuckets | None:
     """Buckets of DDP; None: it is something else."""
-    layout, line = plan.layout, request.line
+    layout, line = plan.layout, problem.line
     if not layout.wrapping.is_ddp or layout.replicas == 1:
         return None
     is_known = not missing and line.train.compression.kind == "none"
     passes = line.train.global_batch / (layout.replicas * plan.setting.micro_batch)
     return exposed_buckets(
         GRADIENT_BYTES * model.parameters, bucket_bytes(line), ranks=layout.replicas,
-        seconds=by_latency(link_rates(request.pool, layout.replicas), layout.replicas) if is_known else None,
-        backward=BACKWARD * plan.parts.compute / passes, latency_origin=request.pool.latency_origin,
+        seconds=by_latency(link_rates(problem.pool, layout.replicas), layout.replicas) if is_known else None,
+        backward=BACKWARD * plan.parts.compute / passes, latency_origin=problem.pool.latency_origin,
     )  # fmt: skip
 
 
-def _terms(request: PlanRequest, plan: LayoutPlan) -> tuple[Term, ...]:
-    known, kind = request.evidence.calibration(request.precision), kind_of(plan.layout.mesh)
+def _terms(problem: PlanProblem, plan: LayoutPlan) -> tuple[Term, ...]:
+    known, kind = problem.calibration, kind_of(plan.layout.mesh)
     found = []
     for part, names in TERMS.items():
         raw, factor = sum(getattr(plan.parts, name) for name in names), known.factor(part, kind)
-        rates = request.pool.exchange_origin if part == "communication" else request.pool.rates_origin
+        rates = problem.pool.exchange_origin if part == "communication" else problem.pool.rates_origin
         origin = f"calibrated n={factor.count}" if factor.count else rates
         if raw or part == "compute":
             found.append(Term(part=part, seconds=raw * factor.value, raw_seconds=raw, origin=origin))
     data = known.seconds.get("data")
-    samples = request.line.train.global_batch / plan.layout.mesh.data_parallel
+    samples = problem.line.train.global_batch / plan.layout.mesh.data_parallel
     waited = Term(part="data", seconds=0.0, origin="default") if data is None else Term(
         part="data", seconds=data * samples, origin="measured by earlier runs"
     )  # fmt: skip
     return (*found, waited)
 
 
-def candidates_of(request: PlanRequest, ranking: FormulaRanking) -> tuple[Candidate, ...]:
+def candidates_of(problem: PlanProblem, ranking: FormulaRanking) -> tuple[Candidate, ...]:
     """One for each layout, the chosen one first, each with one reason."""
     found = []
     for number, plan in enumerate(ranking.order):
-        reason = reason_of(request, ranking, plan)
+        reason = reason_of(problem, ranking, plan)
         is_second = reason.verdict in ("lost", "more_axes") and number == 1
         found.append(
             Candidate(
@@ -206,7 +206,7 @@ def _not_weighed(ranking: FormulaRanking) -> Iterator[Candidate]:
         )  # fmt: skip
 
 
-def reason_of(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan) -> PlanReason:
+def reason_of(problem: PlanProblem, ranking: FormulaRanking, plan: LayoutPlan) -> PlanReason:
     """The first reason that applies: of what cannot run, does not fit, is beyond a bound, is slower, is less simple."""
     name = plan.layout.name
     if ranking.chosen is plan:
@@ -215,24 +215,24 @@ def reason_of(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan) -
     if plan.unsupported:
         return PlanReason("unsupported", f"{behind}{plan.unsupported}" if plan.fits else plan.unsupported)
     if not plan.fits:
-        return PlanReason("no_fit", f"no fit: {_largest_causes(request, plan)}")
+        return PlanReason("no_fit", f"no fit: {_largest_causes(problem, plan)}")
     if name in ranking.over:
         return PlanReason(ranking.over[name].kind, ranking.over[name].words)
-    return _why_lost(request, ranking, plan, behind)
+    return _why_lost(problem, ranking, plan, behind)
 
 
-def _why_lost(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan, behind: str) -> PlanReason:
+def _why_lost(problem: PlanProblem, ranking: FormulaRanking, plan: LayoutPlan, behind: str) -> PlanReason:
     """Verdict on what fits, runs and is within the bounds."""
     name, chosen = plan.layout.name, ranking.chosen
     assert chosen is not None, "what fits and runs is chosen, or loses to what is"
     if ranking.missing:
         return _by_axes(plan, chosen, "")
     own, best = ranking.costs[name], ranking.costs[chosen.layout.name]
-    if own <= best * (1 + request.band) and plan.layout.num_axes > chosen.layout.num_axes:
+    if own <= best * (1 + problem.band) and plan.layout.num_axes > chosen.layout.num_axes:
         return _by_axes(plan, chosen, f"{behind}in the band, ")
     part, seconds = plan.parts.largest_over(chosen.parts)
     words = f"{behind}{PART_WORDS[part]} {format_step(seconds)} longer" if seconds > 0 else f"{behind}as fast".strip()
-    return PlanReason("dearer" if request.counts_money else "lost", words)
+    return PlanReason("dearer" if problem.counts_money else "lost", words)
 
 
 def _by_axes(plan: LayoutPlan, chosen: LayoutPlan, words: str) -> PlanReason:
@@ -260,9 +260,9 @@ def _why_chosen(ranking: FormulaRanking, plan: LayoutPlan) -> str:
     return f"{axes}; {100 * above:.1f} % above the bound"
 
 
-def _largest_causes(request: PlanRequest, plan: LayoutPlan) -> str:
+def _largest_causes(problem: PlanProblem, plan: LayoutPlan) -> str:
     """The fewest causes, largest first, without which it would fit."""
-    has = request.pool.usable_bytes(request.pool.slots) or 0.0
+    has = problem.pool.usable_bytes(problem.pool.slots) or 0.0
     needed, words = plan.memory.total, []
     for name, size in sorted(plan.memory.by_cause.items(), key=lambda each: -each[1]):
         words.append(f"{name} {format_bytes(size)}")
@@ -272,14 +272,14 @@ def _largest_causes(request: PlanRequest, plan: LayoutPlan) -> str:
     return f"{', '.join(words)}; a rank may hold {format_bytes(has)}"
 
 
-def fitting_layout(request: PlanRequest, model: Transformer) -> FittingPlan | None:
+def fitting_layout(problem: PlanProblem, model: Transformer) -> FittingPlan | None:
     """What would be chosen; None: nothing fits."""
     try:
-        question, _ = formula_question(request, model, world_of(request))
+        question, _ = formula_question(problem, model, world_of(problem))
         least = memory_bound_bytes(model, question.space, optimizer=question.optimizer)
-        if request.line.train.memory.offload == "none" and least > question.usable_bytes:
+        if problem.line.train.memory.offload == "none" and least > question.usable_bytes:
             return None
-        ranking = rank_layouts(request, model)
+        ranking = rank_layouts(problem, model)
     except ConfigError:
         return None
     chosen = ranking.chosen
@@ -288,32 +288,32 @@ def fitting_layout(request: PlanRequest, model: Transformer) -> FittingPlan | No
     return FittingPlan(chosen.name, ranking.forecasts[chosen.layout.name].step_seconds, chosen.memory.total)
 
 
-def layout_holds(request: PlanRequest, model: Transformer, chosen: LayoutPlan, mesh: Mesh, micro_batch: int) -> bool:
+def layout_holds(problem: PlanProblem, model: Transformer, chosen: LayoutPlan, mesh: Mesh, micro_batch: int) -> bool:
     """Whether a rank holds the chosen plan on another number of ranks."""
-    question, _ = formula_question(request, model, mesh.world_size, on_host=chosen.on_host)
+    question, _ = formula_question(problem, model, mesh.world_size, on_host=chosen.on_host)
     layout = WrappedLayout.of(mesh, chosen.layout.wrapping)
     setting = replace(chosen.setting, micro_batch=micro_batch)
     return layout_memory(question, layout, setting).total <= question.usable_bytes
 
 
-def refuse_layouts(request: PlanRequest, ranking: FormulaRanking, model: Transformer, change: str) -> ConfigError:
+def refuse_layouts(problem: PlanProblem, ranking: FormulaRanking, model: Transformer, change: str) -> ConfigError:
     """Nothing fits: the two nearest misses that ranks here could run, and what would."""
     if not ranking.order:
-        batch = request.line.train.global_batch
+        batch = problem.line.train.global_batch
         return ConfigError(
-            f"plan: wanted a layout of {world_of(request):,} ranks that shares train.global_batch = {batch} evenly, "
+            f"plan: wanted a layout of {world_of(problem):,} ranks that shares train.global_batch = {batch} evenly, "
             "found none; fewer GPUs or a larger batch works"
         )
-    has = request.pool.usable_bytes(request.pool.slots) or 0.0
+    has = problem.pool.usable_bytes(problem.pool.slots) or 0.0
     misses = sorted(
         (each for each in ranking.order if not each.unsupported), key=lambda each: each.memory.total
     ) or list(ranking.order)
     nearest = "; ".join(
-        f"{each.name} needs {each.memory.total / has if has else 0:.1f} times that ({_largest_causes(request, each)})"
+        f"{each.name} needs {each.memory.total / has if has else 0:.1f} times that ({_largest_causes(problem, each)})"
         for each in misses[:2]
     )
     return ConfigError(
-        f"plan: wanted room for {model.parameters / 1e9:.1f} B parameters on {request.pool.size} x "
+        f"plan: wanted room for {model.parameters / 1e9:.1f} B parameters on {problem.pool.size} x "
         f"{format_bytes(has)} usable: {nearest}; "
         f"{change or 'larger devices are needed'}"
     )

@@ -16,7 +16,7 @@ from gangline.planner.layouts.enumerate import SearchSpace, Sync, divisors, unsu
 from gangline.planner.layouts.layout import Layout, explicit_layout
 from gangline.planner.layouts.schedules import SPLIT
 from gangline.planner.pool import MOST_AUTO, check_world, ranks_per_node
-from gangline.planner.request import PlanRequest
+from gangline.planner.problem import PlanProblem
 from gangline.planner.settings import bucket_bytes, step_load
 from gangline.spec.config.line import Line
 from gangline.spec.plan import SCHEDULE_NAMES, PipelineSchedule
@@ -56,13 +56,13 @@ def _shapes(model: Transformer) -> tuple[ParameterShape, ...]:
     return tuple(ParameterShape(rows=rows, columns=columns, count=count) for rows, columns, count in found)
 
 
-def world_of(request: PlanRequest) -> int:
+def world_of(problem: PlanProblem) -> int:
     """Ranks of the candidates: what the line says, else all devices: peers of one model see the same samples.
 
     Raises:
         ConfigError: The line asks for ranks that are not there.
     """
-    line, pool = request.line, request.pool
+    line, pool = problem.line, problem.pool
     ranks = line.train.ranks if line.project.distributed else 1
     if line.train.strategy == "explicit":
         return explicit_layout(line).mesh.world_size
@@ -74,25 +74,25 @@ def world_of(request: PlanRequest) -> int:
 
 
 def formula_question(
-    request: PlanRequest, model: Transformer, world: int, *, on_host: bool = False
+    problem: PlanProblem, model: Transformer, world: int, *, on_host: bool = False
 ) -> tuple[Question, str]:
     """Candidates on `world` ranks, and why there are no times; empty: there are. `on_host`: shards wait there."""
-    hardware, missing = _hardware(request, world)
-    optimizer = request.evidence.optimizer
+    hardware, missing = _hardware(problem, world)
+    optimizer = problem.optimizer
     if on_host and optimizer.matrix_work is not None:
         missing = missing or NO_MATRIX_RULE
-    local = ranks_per_node(request.pool, world)
-    usable, room = request.pool.usable_bytes(local), request.pool.usable_host_bytes(local)
+    local = ranks_per_node(problem.pool, world)
+    usable, room = problem.pool.usable_bytes(local), problem.pool.usable_host_bytes(local)
     return Question(
         model=model,
-        space=replace(search_space(request, model, world), on_host=on_host),
+        space=replace(search_space(problem, model, world), on_host=on_host),
         hardware=hardware,
         usable_bytes=inf if usable is None else usable,
         usable_host_bytes=inf if room is None else room,
-        precision=request.precision,
+        precision=problem.precision,
         optimizer=optimizer,
-        averaging=averaging_of(request.line, request.profile),
-        support=partial(_unsupported, request.line),
+        averaging=averaging_of(problem.line, problem.profile),
+        support=partial(_unsupported, problem.line),
     ), missing
 
 
@@ -102,16 +102,16 @@ def averaging_of(line: Line, profile: ModelProfile | None) -> GradientAveraging:
     return GradientAveraging(compression=line.train.compression, bucket_bytes=bucket_bytes(line), shapes=shapes)
 
 
-def may_offload(request: PlanRequest) -> bool:
+def may_offload(problem: PlanProblem) -> bool:
     """The line leaves it open whether shards wait on the host, and what that takes is known."""
-    is_open = request.line.train.memory.offload == "auto" and request.pool.device == "cuda"
-    return is_open and request.evidence.optimizer.matrix_work is None
+    is_open = problem.line.train.memory.offload == "auto" and problem.pool.device == "cuda"
+    return is_open and problem.optimizer.matrix_work is None
 
 
-def search_space(request: PlanRequest, model: Transformer, world: int) -> SearchSpace:
+def search_space(problem: PlanProblem, model: Transformer, world: int) -> SearchSpace:
     """What the line leaves open, every value of it."""
-    line, train = request.line, request.line.train
-    node = ranks_per_node(request.pool, world)
+    line, train = problem.line, problem.line.train
+    node = ranks_per_node(problem.pool, world)
     inside = divisors(node)
     micro_batch, memory = train.mesh.micro_batch, train.memory
     requested = train.mesh.pp_schedule
@@ -164,13 +164,13 @@ def _unsupported(line: Line, layout: Layout, sync: Sync, loss_chunks: int) -> st
     return ""
 
 
-def _hardware(request: PlanRequest, world: int) -> tuple[Hardware, str]:
+def _hardware(problem: PlanProblem, world: int) -> tuple[Hardware, str]:
     """Rates of the pool; where one is missing, rates at which only the work counts, and what is missing."""
-    pool = request.pool
-    flops, memory = pool.flops_per_second.get(request.precision), pool.memory_bytes_per_second
+    pool = problem.pool
+    flops, memory = pool.flops_per_second.get(problem.precision), pool.memory_bytes_per_second
     node = ranks_per_node(pool, world)
     lacks = {
-        f"flops_per_second.{request.precision}": flops,
+        f"flops_per_second.{problem.precision}": flops,
         "memory_bytes_per_second": memory,
         "link_bytes_per_second": pool.link_bytes_per_second if min(node, world) > 1 else 1.0,
         "network_bytes_per_second": pool.network_bytes_per_second if world > node else 1.0,
@@ -181,7 +181,7 @@ def _hardware(request: PlanRequest, world: int) -> tuple[Hardware, str]:
         words = f"[gpu.NAME] of site.toml has no {' and no '.join(missing)} of {pool.name or 'these devices'}"
         return Hardware(flops_per_second=1.0, memory_bytes_per_second=inf, links=free), words
     links = link_rates(pool, world)
-    overlap = request.site.plan.overlap
+    overlap = problem.site.plan.overlap
     return Hardware(
         flops_per_second=flops,
         memory_bytes_per_second=memory,
@@ -191,14 +191,14 @@ def _hardware(request: PlanRequest, world: int) -> tuple[Hardware, str]:
     ), ""
 
 
-def in_planned_order(request: PlanRequest, model: Transformer, plan: LayoutPlan) -> LayoutPlan:
+def in_planned_order(problem: PlanProblem, model: Transformer, plan: LayoutPlan) -> LayoutPlan:
     """`plan` with its times on the order of servers that a placer gives its stages, as its certificate has it.
 
     As it is without stages, a fabric, or rates.
     """
-    layout, pool, line, profile = plan.layout, request.pool, request.line, request.profile
+    layout, pool, line, profile = plan.layout, problem.pool, problem.line, problem.profile
     mesh = layout.mesh
-    question, missing = formula_question(request, model, mesh.world_size, on_host=plan.on_host)
+    question, missing = formula_question(problem, model, mesh.world_size, on_host=plan.on_host)
     if mesh.pp == 1 or pool.fabric is None or profile is None or missing:
         return plan
     load = step_load(line, layout, plan.setting)

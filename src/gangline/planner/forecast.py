@@ -1,106 +1,47 @@
 """Forecast of a layout: step time, money and memory, from equal runs if there are any, else from device rates."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from statistics import median
 
 from gangline.fabric.mapping import EdgeBytes
 from gangline.planner.cost.averaging import by_latency, exposed_buckets
-from gangline.planner.cost.calibration import Calibration, Key, calibrate
 from gangline.planner.cost.exchange import wire_bytes
 from gangline.planner.cost.interruptions import save_every
-from gangline.planner.cost.optimizer import OptimizerModel, optimizer_model
 from gangline.planner.cost.speeds import NO_MATRIX_RULE, Speeds, host_rates, speeds_of
 from gangline.planner.cost.step_time import StepInputs, step_terms
 from gangline.planner.cost.traffic import collectives, edge_bytes, num_averaged, traced_rings, unknown_traffic
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.layouts.pipeline import idle_share
-from gangline.planner.pool import Pool, choose_precision, open_pool, ranks_per_node
+from gangline.planner.pool import Pool, ranks_per_node
+from gangline.planner.problem import PlanProblem
 from gangline.planner.settings import BACKWARD, GRADIENT_BYTES, Setting, StepLoad, step_load
-from gangline.spec.codec import digest
 from gangline.spec.config.line import Line
-from gangline.spec.config.site import Site, SitePlanTable
+from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory, Rates
 from gangline.spec.forecast import Forecast, GradientBuckets, Term
-from gangline.spec.plan import Precision
 from gangline.spec.profile import MeasuredRun, ModelProfile
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ForecastEvidence:
-    """What a forecast is made of, apart from the shape."""
-
-    line: Line
-    pool: Pool
-    profile: ModelProfile | None
-    history: Sequence[MeasuredRun] = ()
-    """Earlier runs of this model, newest first."""
-    rates: Rates | None = None
-    """Measured on the pool's devices."""
-    trust: SitePlanTable = SitePlanTable()
-    """How far the site goes without records."""
-    _known: dict[Precision, Calibration] = field(default_factory=dict, compare=False)
-    _optimizer: list[OptimizerModel] = field(default_factory=list, init=False, compare=False)
-
-    def key(self, precision: Precision) -> Key:
-        return device_name(self.pool, self.rates), precision
-
-    @property
-    def optimizer(self) -> OptimizerModel:
-        """Optimizer of the line, over this model."""
-        if not self._optimizer:
-            self._optimizer.append(optimizer_model(self.line.optimizer, self.profile))
-        return self._optimizer[0]
-
-    @property
-    def moment_bytes(self) -> float:
-        """Bytes that the optimizer keeps for each parameter, where it is, on average."""
-        return self.optimizer.moment_bytes
-
-    def calibration(self, precision: Precision) -> Calibration:
-        """What earlier runs teach; nothing without them."""
-        if precision not in self._known:
-            bounds = {"band": self.trust.band, "memory_margin": self.trust.memory_margin}
-            self._known[precision] = calibrate(self.history, self.key(precision), **bounds)
-        return self._known[precision]
 
 
 def calibrated_site(
     line: Line, site: Site, inventory: Inventory, history: Sequence[MeasuredRun], rates: Rates | None
 ) -> Site:
     """`site` with the band and the memory margin that earlier runs of this model on these devices taught."""
-    model, pool = digest(line.model), open_pool(site, inventory)
-    alike = [each for each in history if each.model in ("", model)]
-    evidence = ForecastEvidence(line=line, pool=pool, profile=None, history=alike, rates=rates, trust=site.plan)
-    known = evidence.calibration(choose_precision(line, inventory))
+    known = PlanProblem.about(line, site, inventory, None, history, rates=rates).calibration
     band = site.plan.band if known.band is None else known.band
     margin = site.plan.memory_margin if known.memory_margin is None else known.memory_margin
     return replace(site, plan=replace(site.plan, band=band, memory_margin=margin))
 
 
-def device_name(pool: Pool, rates: Rates | None) -> str:
-    """The name by which records of this pool's devices are found."""
-    return rates.device_name if rates else pool.name
-
-
-def measured_seconds(
-    history: Sequence[MeasuredRun], layout: Layout, pool: Pool, precision: Precision, global_batch: int
-) -> tuple[float | None, int]:
-    """Median step of runs of this layout on equal devices, and their number; however they were run."""
-    seconds = [each.step_seconds for each in _equal_runs(history, layout, pool, precision, global_batch)]
-    return (median(seconds), len(seconds)) if seconds else (None, 0)
-
-
-def forecast_of(evidence: ForecastEvidence, layout: Layout, options: Setting, memory_bytes: float | None) -> Forecast:
+def forecast_of(problem: PlanProblem, layout: Layout, options: Setting, memory_bytes: float | None) -> Forecast:
     """What is known about `layout`: the state by formula, the step by equal runs, else part by part."""
-    line, pool, profile = evidence.line, evidence.pool, evidence.profile
+    line, pool, profile = problem.line, problem.pool, problem.profile
     way = options.words(line)
-    alike = _equal_runs(evidence.history, layout, pool, options.precision, line.train.global_batch)
-    equal = [each for each in alike if each.forecast.way in ("", way)]
-    by_parts = formula_of(evidence, layout, options)
+    equal = [each for each in equal_runs(problem, layout) if each.forecast.way in ("", way)]
+    by_parts = formula_of(problem, layout, options)
     step = median(each.step_seconds for each in equal) if equal else by_parts.step_seconds
     terms = _as_measured(by_parts.terms, equal) if equal else by_parts.terms
-    wall = None if step is None else line.train.steps * (step + _of_saves(terms)) + _outside_steps(evidence)
+    wall = None if step is None else line.train.steps * (step + _of_saves(terms)) + _outside_steps(problem)
     hours = 0.0 if pool.device == "cpu" else None if wall is None else wall * layout.mesh.world_size / 3600
     trace = profile.trace(options.precision) if profile else None
     return replace(
@@ -120,49 +61,47 @@ def forecast_of(evidence: ForecastEvidence, layout: Layout, options: Setting, me
     )
 
 
-def _equal_runs(
-    history: Sequence[MeasuredRun], layout: Layout, pool: Pool, precision: Precision, global_batch: int
-) -> list[MeasuredRun]:
-    alike = (layout.strategy, layout.mesh, pool.device, pool.name, precision, global_batch)
+def equal_runs(problem: PlanProblem, layout: Layout) -> list[MeasuredRun]:
+    """Runs of this layout on equal devices, however they were run."""
+    pool, batch = problem.pool, problem.line.train.global_batch
+    alike = (layout.strategy, layout.mesh, pool.device, pool.name, problem.precision, batch)
     return [
         each
-        for each in history
+        for each in problem.history
         if (each.strategy, each.mesh, each.device, each.device_name or pool.name, each.precision, each.global_batch)
         == alike
     ]
 
 
-def formula_of(
-    evidence: ForecastEvidence, layout: Layout, options: Setting, *, overlap: float | None = None
-) -> Forecast:
+def formula_of(problem: PlanProblem, layout: Layout, options: Setting, *, overlap: float | None = None) -> Forecast:
     """Part by part, corrected by what other runs were off by, whatever equal ones took.
 
     `overlap` is the share of computing that hides communication; None: what the site grants.
     """
-    profile, pool = evidence.profile, evidence.pool
+    profile, pool = problem.profile, problem.pool
     trace = profile.trace(options.precision) if profile else None
     if profile is None:
         return Forecast(missing="the size of the model is not known")
     if trace is None:
         return Forecast(missing=profile.untraced or "the model was not traced", origin="formula")
     inputs = _step_inputs(
-        evidence, layout, options, profile, overlap=evidence.trust.overlap if overlap is None else overlap
+        problem, layout, options, profile, overlap=problem.site.plan.overlap if overlap is None else overlap
     )
     sent = None
     if not unknown_traffic(profile, layout, inputs.load):
         sent = wire_bytes(inputs.messages, device=pool.device)
     speeds = speeds_of(
-        pool, options.precision, trace, evidence.rates, world_size=layout.mesh.world_size, stages=layout.mesh.pp,
+        pool, options.precision, trace, problem.rates, world_size=layout.mesh.world_size, stages=layout.mesh.pp,
         edges=_edges(profile, layout, inputs.load, pool),
     )  # fmt: skip
     if speeds is None:
         why = f"no rate of {pool.name or 'this GPU'} in {options.precision} is known; [gpu.NAME] of site.toml gives one"
         why = "rates were not measured" if pool.device == "cpu" else why
         return Forecast(wire_bytes=sent, missing=why, origin="traced")
-    known = evidence.calibration(options.precision)
+    known = problem.calibration
     terms, missing, updates = step_terms(inputs, speeds, known)
     computed = next((term.seconds for term in terms if term.part == "compute"), None)
-    if inputs.host is not None and evidence.optimizer.matrix_work is not None:
+    if inputs.host is not None and problem.optimizer.matrix_work is not None:
         missing = NO_MATRIX_RULE
     count = max((factor.count for factor in (known.step, *known.factors.values())), default=0)
     return Forecast(
@@ -171,7 +110,7 @@ def formula_of(
         terms=terms,
         buckets=gradient_buckets(profile, layout, inputs.load, speeds, compute_seconds=computed),
         updates=updates,
-        device_name=evidence.key(options.precision)[0],
+        device_name=problem.device_name,
         missing=missing,
         origin="traced" if missing else f"calibrated n={count}" if count else f"rates {speeds.origin}",
     )
@@ -186,9 +125,9 @@ def _edges(profile: ModelProfile, layout: Layout, load: StepLoad, pool: Pool) ->
 
 
 def _step_inputs(
-    evidence: ForecastEvidence, layout: Layout, options: Setting, profile: ModelProfile, *, overlap: float
+    problem: PlanProblem, layout: Layout, options: Setting, profile: ModelProfile, *, overlap: float
 ) -> StepInputs:
-    line, train, pool = evidence.line, evidence.line.train, evidence.pool
+    line, train, pool = problem.line, problem.line.train, problem.pool
     samples = train.global_batch / layout.mesh.data_parallel
     trace = profile.trace(options.precision)
     assert trace is not None, "only models that were traced"
@@ -205,7 +144,7 @@ def _step_inputs(
         or 0.0,
         overlap=overlap,
         save_every=save_every(line),
-        optimizer=evidence.optimizer,
+        optimizer=problem.optimizer,
         samples=samples,
         host=host_rates(pool, ranks_per_node(pool, layout.mesh.world_size))
         if options.memory.offload == "cpu"
@@ -236,12 +175,12 @@ def _of_saves(terms: Sequence[Term]) -> float:
     return sum(term.seconds for term in terms if term.part == "checkpoint")
 
 
-def _outside_steps(evidence: ForecastEvidence) -> float:
+def _outside_steps(problem: PlanProblem) -> float:
     """Seconds of a gang outside its steps and saves, as earlier runs on such devices took, beyond the start that the
     site states and forecasts count anyway; 0 if none is known."""
-    found = (each.outside_seconds for each in evidence.history if each.device == evidence.pool.device)
+    found = (each.outside_seconds for each in problem.history if each.device == problem.pool.device)
     known = [seconds for seconds in found if seconds is not None]
-    return max(0.0, median(known) - evidence.trust.start_seconds) if known else 0.0
+    return max(0.0, median(known) - problem.site.plan.start_seconds) if known else 0.0
 
 
 def _money(hours: float | None, pool: Pool) -> float | None:
