@@ -13,11 +13,11 @@ from gangline.planner.choice import choose_plan
 from gangline.planner.forecast import formula_of
 from gangline.planner.formula.search import formula_profile
 from gangline.planner.gpu_kinds import choose_kinds
-from gangline.planner.gpu_pair import GpuPair, with_batch
 from gangline.planner.layouts.layout import layout_of
 from gangline.planner.plans import make_plan
 from gangline.planner.request import PlanRequest
 from gangline.planner.settings import Setting
+from gangline.planner.unlike_gang import GpuPair, with_batch
 from gangline.spec.config.line import MeshTable, PlanTable
 from gangline.spec.config.site import GpuTable, Site
 from gangline.spec.data_source import DataSource

@@ -7,7 +7,7 @@ more than the band both without any overlap and with full overlap.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gangline.errors import ConfigError
 from gangline.planner.budget import Excess
@@ -34,18 +34,26 @@ from gangline.spec.strategies import ONE_RANK, traits_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranking:
-    """An order, and what it was made of."""
+    """Every layout that was evaluated, in one of three places, and what their order was made of."""
 
     order: Sequence[Layout] = ()
-    """Best first."""
+    """Those that fit, the best first."""
+    too_large: Sequence[Layout] = ()
+    unsupported: Mapping[Layout, str] = field(default_factory=dict)
+    """Those that ranks cannot run, with the reason."""
     first: Layout | None = None
-    """First shape of the fixed order; None: nothing fits."""
+    """First one of the fixed order; None: nothing fits."""
     times: Mapping[Layout, TimeBounds] = field(default_factory=dict)
     """Seconds of a step that can be compared with each other; empty: the fixed order decided."""
     costs: Mapping[Layout, TimeBounds] = field(default_factory=dict)
     """What the line wants least of: seconds of a step, or seconds of GPUs; of those that competed."""
     over: Mapping[Layout, Excess] = field(default_factory=dict)
     """Layouts beyond the bounds."""
+
+    @property
+    def runnable(self) -> list[Layout]:
+        """Layouts that run, the best first; those that do not fit are last."""
+        return [*self.order, *self.too_large]
 
 
 def rank(request: PlanRequest, runnable: Sequence[Layout]) -> Ranking:
@@ -106,28 +114,7 @@ def _leaves_ranks_idle(request: PlanRequest, layout: Layout) -> bool:
     return layout.traits is ONE_RANK and (least > 1 or request.pool.device == "cpu")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EvaluatedLayouts:
-    """Every layout that was evaluated, in one of three places."""
-
-    ranking: Ranking
-    """Order of those that fit."""
-    too_large: list[Layout]
-    unsupported: dict[Layout, str]
-    """Layouts that ranks cannot run, with the reason."""
-
-    @property
-    def ranked(self) -> Sequence[Layout]:
-        """Layouts that fit, the best first."""
-        return self.ranking.order
-
-    @property
-    def order(self) -> list[Layout]:
-        """Layouts that run, the best first; those that do not fit are last."""
-        return [*self.ranked, *self.too_large]
-
-
-def evaluate_layouts(request: PlanRequest) -> EvaluatedLayouts:
+def evaluate_layouts(request: PlanRequest) -> Ranking:
     """Weigh what the line asks for; left to itself all that shares data, and all that cuts the model where forecasts
     can say what that is worth, or where sharing data fits in no way.
 
@@ -139,19 +126,18 @@ def evaluate_layouts(request: PlanRequest) -> EvaluatedLayouts:
     if line.train.strategy != "auto":
         return _sort(request, [_asked_layout(line, pool, profile)])
     layouts = data_parallel_layouts(line, pool, profile)
-    evaluated = _sort(request, layouts)
-    if profile is not None and (
-        _is_timed(request, evaluated) or not any(_fits_without_host(request, each) for each in evaluated.ranked)
-    ):
-        evaluated = _sort(request, [*layouts, *cut_layouts(line, pool, profile)])
-        evaluated.unsupported.update(unused_axes(line, pool, profile))
-    return evaluated
+    ranking = _sort(request, layouts)
+    fits_without_host = any(request.setting(each).effort < OFFLOAD_EFFORT for each in ranking.order)
+    if profile is None or (fits_without_host and not _is_timed(request, ranking)):
+        return ranking
+    ranking = _sort(request, [*layouts, *cut_layouts(line, pool, profile)])
+    return replace(ranking, unsupported={**ranking.unsupported, **dict(unused_axes(line, pool, profile))})
 
 
 def fitting_plan(request: PlanRequest) -> FittingPlan | None:
     """What would be chosen; None: nothing fits."""
     try:
-        ranked = evaluate_layouts(request).ranked
+        ranked = evaluate_layouts(request).order
     except ConfigError:
         return None
     if not ranked:
@@ -160,33 +146,25 @@ def fitting_plan(request: PlanRequest) -> FittingPlan | None:
     return FittingPlan(ranked[0].name, None if bounds is None else bounds.most, request.fit(ranked[0]).need_bytes)
 
 
-def _sort(request: PlanRequest, layouts: Sequence[Layout]) -> EvaluatedLayouts:
-    reasons = {layout: _refusal_reason(request, layout) for layout in layouts}
+def _sort(request: PlanRequest, layouts: Sequence[Layout]) -> Ranking:
+    line, device = request.line, request.pool.device
+    reasons = {
+        each: offload_obstacle(line, each, device) or refusal_reason(line, each, request.profile) for each in layouts
+    }
     runnable = [layout for layout in layouts if reasons[layout] is None]
     if not runnable:
         raise ConfigError(next(reason for reason in reasons.values() if reason))
-    return EvaluatedLayouts(
-        ranking=rank(request, runnable),
+    return replace(
+        rank(request, runnable),
         too_large=[layout for layout in runnable if not request.fit(layout).holds],
         unsupported={layout: reason for layout, reason in reasons.items() if reason is not None},
     )
 
 
-def _refusal_reason(request: PlanRequest, layout: Layout) -> str | None:
-    return offload_obstacle(request.line, layout, request.pool.device) or refusal_reason(
-        request.line, layout, request.profile
-    )
-
-
-def _is_timed(request: PlanRequest, evaluated: EvaluatedLayouts) -> bool:
+def _is_timed(request: PlanRequest, ranking: Ranking) -> bool:
     """Forecasts say how long the first plan of the fixed order takes, and so what another one is worth."""
-    first = evaluated.ranking.first
+    first = ranking.first
     return first is not None and request.formula(first).step_seconds is not None
-
-
-def _fits_without_host(request: PlanRequest, layout: Layout) -> bool:
-    """It fits without the host's memory."""
-    return request.setting(layout).effort < OFFLOAD_EFFORT
 
 
 def _asked_layout(line: Line, pool: Pool, profile: ModelProfile | None) -> Layout:

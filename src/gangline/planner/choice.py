@@ -3,18 +3,19 @@
 Memory is computed by formula; step times come from earlier runs and forecasts, as far as device rates are known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from typing import Any
 
 from gangline.errors import UsageError
 from gangline.fabric.inventory import Fabric
-from gangline.planner.candidates import EvaluatedLayouts, evaluate_layouts, fitting_plan
+from gangline.planner.candidates import Ranking, evaluate_layouts, fitting_plan
 from gangline.planner.cost.interruptions import save_costs_of
-from gangline.planner.gpu_pair import Ask
 from gangline.planner.layouts.layout import Layout, display_name, elastic_sizes, program_decides
 from gangline.planner.layouts.pipeline import choose_schedule, idle_share, require_stages
 from gangline.planner.pool import num_nodes
+from gangline.planner.problem import PlanProblem
 from gangline.planner.reasons import (
     PROGRAM_DECIDES_REASON,
     chosen_reason,
@@ -24,7 +25,7 @@ from gangline.planner.reasons import (
     why_lost,
     winner_reason,
 )
-from gangline.planner.request import PlanRequest
+from gangline.planner.request import Ask, PlanRequest
 from gangline.planner.settings import FittedSetting
 from gangline.planner.suggestion import FittingPlan, suggest_change
 from gangline.spec.config.line import Line
@@ -147,17 +148,12 @@ def choose_plan(
     request = ask(line, inventory)
     if profile is not None and profile.transformer is not None and not profile.traces and not program_decides(line):
         return choose_by_formula(request, profile.transformer, ask=ask, inventory=inventory)
-    evaluated = evaluate_layouts(request)
-    if not evaluated.ranked:
+    ranking = evaluate_layouts(request)
+    if not ranking.order:
         change = suggest_change(line, inventory, lambda *changed: fitting_plan(ask(*changed)))
-        misses = [(layout, request.fit(layout)) for layout in evaluated.too_large]
+        misses = [(layout, request.fit(layout)) for layout in ranking.too_large]
         raise refuse_all(request.pool, profile, request.optimizer.moment_bytes, misses, change)
-    candidates = tuple(_candidate(request, layout, evaluated) for layout in evaluated.order)
-    cut = tuple(
-        Candidate(name=each.name, strategy=each.strategy, mesh=each.mesh, verdict="unsupported", reason=reason)
-        for each, reason in evaluated.unsupported.items()
-    )
-    return _choice(request, evaluated, (*candidates, *cut))
+    return _choice(request, ranking)
 
 
 def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inventory: Inventory) -> PlanChoice:
@@ -178,61 +174,65 @@ def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inv
         raise by_formula.refuse_layouts(request, ranking, model, suggest_change(request.line, inventory, fitting))
     evaluation, setting = ranking.evaluation, chosen.setting
     candidates = by_formula.candidates_of(request, ranking)
-    mesh, strategy = chosen.layout.mesh, chosen.layout.strategy
-    sizes, too_few = elastic_sizes(
-        request.line, strategy=strategy, mesh=mesh, micro_batch=setting.micro_batch,
+    return plan_choice(
+        request, candidates, micro_batch=setting.micro_batch, memory=setting.memory, forecast=candidates[0].forecast,
+        pp_schedule=setting.schedule or "1f1b",
         holds=lambda layout, micro_batch: by_formula.layout_holds(request, model, chosen, layout.mesh, micro_batch),
+        search=SearchSummary(
+            num_candidates=evaluation.num_candidates, num_weighed=evaluation.num_weighed, num_fit=evaluation.num_fit,
+            bound_seconds=None if ranking.missing else evaluation.bound_seconds,
+            settings={each.layout.name: each.name for each in ranking.order}, struck=dict(evaluation.ruled_out),
+        ),
     )  # fmt: skip
+
+
+def plan_choice(
+    request: PlanProblem, candidates: tuple[Candidate, ...], *, micro_batch: int, memory: Memory, forecast: Forecast,
+    holds: Callable[[Layout, int], bool], **more: Any,
+) -> PlanChoice:  # fmt: skip
+    """The first of `candidates` as the choice, with the sizes that an elastic gang may go on with.
+
+    Args:
+        request: What was asked.
+        candidates: The chosen one first.
+        micro_batch: Samples of one pass.
+        memory: What is given up for memory.
+        forecast: Of the chosen one.
+        holds: Whether a rank of another size holds passes of so many samples.
+        more: Fields of `PlanChoice` that only one kind of choice has.
+    """
+    chosen = candidates[0]
+    sizes, too_few = elastic_sizes(
+        request.line, strategy=chosen.strategy, mesh=chosen.mesh, micro_batch=micro_batch, holds=holds
+    )
     missing = f"; never on {', '.join(map(str, too_few))} ranks, which cannot hold it" if too_few else ""
     return PlanChoice(
-        name=chosen.layout.name,
-        strategy=strategy,
-        mesh=mesh,
-        micro_batch=setting.micro_batch,
-        precision=request.precision,
-        device=request.pool.device,
-        num_nodes=num_nodes(request.pool, mesh.world_size),
-        reason=candidates[0].reason + missing,
-        candidates=candidates,
-        forecast=candidates[0].forecast,
-        memory=setting.memory,
-        pp_schedule=setting.schedule or "1f1b",
-        sizes=sizes,
-        search=SearchSummary(
-            num_candidates=evaluation.num_candidates,
-            num_weighed=evaluation.num_weighed,
-            num_fit=evaluation.num_fit,
-            bound_seconds=None if ranking.missing else evaluation.bound_seconds,
-            settings={each.layout.name: each.name for each in ranking.order},
-            struck=dict(evaluation.ruled_out),
-        ),
-    )
+        name=chosen.name, strategy=chosen.strategy, mesh=chosen.mesh, micro_batch=micro_batch, memory=memory,
+        precision=request.precision, device=request.pool.device,
+        num_nodes=num_nodes(request.pool, chosen.mesh.world_size), reason=chosen.reason + missing,
+        candidates=candidates, forecast=forecast, sizes=sizes, **more,
+    )  # fmt: skip
 
 
-def _candidate(request: PlanRequest, layout: Layout, evaluated: EvaluatedLayouts) -> Candidate:
-    setting, ranked = request.setting(layout), evaluated.ranked
+def _candidate(request: PlanRequest, ranking: Ranking, layout: Layout, second: Layout | None) -> Candidate:
+    setting, line = request.setting(layout), request.line
     candidate = Candidate(
-        name=display_name(request.line, layout),
-        strategy=layout.strategy,
-        mesh=layout.mesh,
-        verdict="no_fit",
-        reason=no_fit_reason(setting.fit),
-        forecast=request.forecast(layout),
-    )
-    if layout == ranked[0] and program_decides(request.line):
+        name=display_name(line, layout), strategy=layout.strategy, mesh=layout.mesh, verdict="no_fit",
+        reason=no_fit_reason(setting.fit), forecast=request.forecast(layout),
+    )  # fmt: skip
+    if layout == ranking.order[0] and program_decides(line):
         return replace(candidate, verdict="chosen", reason=PROGRAM_DECIDES_REASON)
-    if layout == ranked[0]:
-        is_requested = request.line.train.strategy != "auto"
-        is_only = len(evaluated.order) + len(evaluated.unsupported) == 1
-        line_memory, win_reason = _line_memory(request.line), winner_reason(request, evaluated.ranking)
+    if layout == ranking.order[0]:
         reason = chosen_reason(
             layout, setting, request.profile, moment_bytes=request.optimizer.moment_bytes,
-            is_requested=is_requested, is_only=is_only, line_memory=line_memory, win_reason=win_reason,
+            is_requested=line.train.strategy != "auto",
+            is_only=len(ranking.runnable) + len(ranking.unsupported) == 1, line_memory=_line_memory(line),
+            win_reason=winner_reason(request, ranking),
         )  # fmt: skip
         return replace(candidate, verdict="chosen", reason=reason)
-    if layout in ranked:
-        lost = why_lost(request, evaluated.ranking, layout)
-        is_second = lost.verdict in ("lost", "more_axes") and layout == runner_up(request, evaluated.ranking)
+    if layout in ranking.order:
+        lost = why_lost(request, ranking, layout)
+        is_second = lost.verdict in ("lost", "more_axes") and layout == second
         return replace(candidate, verdict="runner_up" if is_second else lost.verdict, reason=lost.words)
     return candidate
 
@@ -248,32 +248,23 @@ def _line_memory(line: Line) -> Memory:
     )
 
 
-def _choice(request: PlanRequest, evaluated: EvaluatedLayouts, candidates: tuple[Candidate, ...]) -> PlanChoice:
-    winner, second = evaluated.ranked[0], runner_up(request, evaluated.ranking)
-    setting, line = request.setting(winner), request.line
-    require_stages(line, winner.mesh, setting.micro_batch, request.profile)
-    schedule = choose_schedule(line, winner.mesh, setting.micro_batch, request.profile)
-    trace = request.profile.trace(request.precision) if request.profile else None
-    idle = idle_share(line, winner.mesh, setting.micro_batch, schedule, trace)
-    sizes, too_few = elastic_sizes(
-        line, strategy=winner.strategy, mesh=winner.mesh, micro_batch=setting.micro_batch,
-        holds=lambda layout, micro_batch: request.fit_of(layout, micro_batch, setting.memory).holds,
-    )  # fmt: skip
-    missing = f"; never on {', '.join(map(str, too_few))} ranks, which cannot hold it" if too_few else ""
-    return PlanChoice(
-        name=display_name(line, winner),
-        strategy=winner.strategy,
-        mesh=winner.mesh,
-        micro_batch=setting.micro_batch,
-        precision=request.precision,
-        device=request.pool.device,
-        num_nodes=num_nodes(request.pool, winner.mesh.world_size),
-        reason=candidates[0].reason + missing,
-        candidates=candidates,
-        forecast=replace(request.forecast(winner), bubble=idle),
-        memory=setting.memory,
-        pp_schedule=schedule,
-        sizes=sizes,
-        finalists=tuple((layout, request.setting(layout)) for layout in (winner, second) if layout),
-        save_costs=save_costs_of([each for each in request.history if each.mesh == winner.mesh]),
+def _choice(request: PlanRequest, ranking: Ranking) -> PlanChoice:
+    """The best of a ranking with a candidate for every layout."""
+    winner, second = ranking.order[0], runner_up(request, ranking)
+    candidates = [_candidate(request, ranking, layout, second) for layout in ranking.runnable]
+    cut = (
+        Candidate(name=each.name, strategy=each.strategy, mesh=each.mesh, verdict="unsupported", reason=reason)
+        for each, reason in ranking.unsupported.items()
     )
+    setting, line, mesh = request.setting(winner), request.line, winner.mesh
+    require_stages(line, mesh, setting.micro_batch, request.profile)
+    schedule = choose_schedule(line, mesh, setting.micro_batch, request.profile)
+    trace = request.profile.trace(request.precision) if request.profile else None
+    idle = idle_share(line, mesh, setting.micro_batch, schedule, trace)
+    return plan_choice(
+        request, (*candidates, *cut), micro_batch=setting.micro_batch, memory=setting.memory, pp_schedule=schedule,
+        forecast=replace(request.forecast(winner), bubble=idle),
+        holds=lambda layout, micro_batch: request.fit_of(layout, micro_batch, setting.memory).holds,
+        finalists=tuple((layout, request.setting(layout)) for layout in (winner, second) if layout),
+        save_costs=save_costs_of([each for each in request.history if each.mesh == mesh]),
+    )  # fmt: skip

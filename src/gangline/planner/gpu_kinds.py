@@ -11,9 +11,9 @@ from itertools import combinations
 from gangline.errors import ConfigError
 from gangline.planner.choice import PlanChoice, SearchSummary
 from gangline.planner.contest import Contender, TimeBounds, winner
-from gangline.planner.gpu_pair import Ask, GpuPair, has_own_rates
+from gangline.planner.pool import has_own_rates
 from gangline.planner.reasons import PlanReason, slowest_part
-from gangline.planner.request import PlanRequest
+from gangline.planner.request import Ask, PlanRequest
 from gangline.spec.config.line import Line
 from gangline.spec.devices import Inventory
 from gangline.spec.mesh import Mesh
@@ -42,7 +42,7 @@ def choose_kinds(
         return KindsChoice(choose(inventory), inventory)
     if line.federated is not None:  # members share no step, so nothing is gained from a second kind
         return KindsChoice(choose(kinds[0]), kinds[0])
-    from gangline.planner.unlike_gang import unlike_gang  # most inventories have one kind
+    from gangline.planner.unlike_gang import GpuPair, unlike_gang  # most inventories have one kind
 
     request = ask(line, kinds[0])
     plans, refused, first_error = [], [], None

@@ -167,6 +167,11 @@ def gpu_table(site: Site, name: str) -> GpuTable | None:
     return site.gpu.get(name) or (next(iter(site.gpu.values())) if len(site.gpu) == 1 else None)
 
 
+def has_own_rates(site: Site, name: str) -> bool:
+    """The rates of this kind of GPU are its own: a site that describes one kind lends them to whatever is there."""
+    return len(site.gpu) != 1 or name in site.gpu
+
+
 def _reserve(table: GpuTable | None, memory: float | None) -> float:
     if table is not None:
         return table.reserve_bytes

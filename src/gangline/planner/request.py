@@ -1,6 +1,6 @@
 """PlanRequest: one line on one device pool; caches settings, fits and forecasts of layouts."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -12,6 +12,8 @@ from gangline.planner.layouts.pipeline import live_micro_batches, schedule_of
 from gangline.planner.pool import micro_batches, ranks_per_node
 from gangline.planner.problem import PlanProblem
 from gangline.planner.settings import OFFLOAD_EFFORT, Fit, FittedSetting, Setting, StepLoad, effort, memories
+from gangline.spec.config.line import Line
+from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast, MemoryCause
 from gangline.spec.plan import Memory
 from gangline.units import format_bytes
@@ -139,3 +141,7 @@ class PlanRequest(PlanProblem):
     def _options(self, layout: Layout, micro_batch: int, memory: Memory) -> Setting:
         schedule = schedule_of(self.line, layout.mesh, micro_batch, self.profile)
         return Setting(micro_batch=micro_batch, precision=self.precision, schedule=schedule, memory=memory)
+
+
+Ask = Callable[[Line, Inventory], PlanRequest]
+"""The question of a line about some devices."""

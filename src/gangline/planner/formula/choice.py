@@ -36,7 +36,7 @@ TERMS = {
 class FormulaRanking:
     """All layouts of one question, the chosen one first."""
 
-    evaluation: Evaluation
+    evaluation: Evaluation[LayoutPlan]
     order: tuple[LayoutPlan, ...]
     forecasts: Mapping[str, Forecast]
     """Forecast of each layout, by its name."""
@@ -80,7 +80,9 @@ def rank_layouts(problem: PlanProblem, model: Transformer) -> FormulaRanking:
         evaluation = replace(evaluation, plans=tuple(sorted((laid_out, *others), key=lambda each: each.order)))
 
 
-def _ranked(problem: PlanProblem, model: Transformer, evaluation: Evaluation, missing: str) -> FormulaRanking:
+def _ranked(
+    problem: PlanProblem, model: Transformer, evaluation: Evaluation[LayoutPlan], missing: str
+) -> FormulaRanking:
     forecasts = {each.layout.name: forecast_of_layout(problem, model, each, missing) for each in evaluation.plans}
     runs = [each for each in evaluation.plans if _runs(each)]
     costs = {each.layout.name: _cost(problem, each, forecasts[each.layout.name]) for each in runs}

@@ -37,7 +37,7 @@ MOST_WEIGHED = 5_000
 """Candidates that are weighed one by one, in some tens of milliseconds."""
 
 
-def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_WEIGHED) -> Evaluation:
+def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_WEIGHED) -> Evaluation[LayoutPlan]:
     """The best candidate of every layout that may be within `band` of the best of all.
 
     Up to `most_weighed` candidates are weighed one by one. Of more, those are left out whose bound from below (no block

@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from gangline.planner.cost.memory import RankMemory
 from gangline.planner.cost.optimizer import ADAMW, OptimizerModel
@@ -96,13 +96,16 @@ class Question:
         return Setting(micro_batch=micro_batch, precision=self.precision, memory=memory, schedule=schedule)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Evaluation:
-    """Candidates of a question, by layout."""
+PlanT = TypeVar("PlanT")
 
-    plans: tuple[LayoutPlan, ...]
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluation(Generic[PlanT]):
+    """Candidates of a question, by layout; of one kind of GPU, or of two."""
+
+    plans: tuple[PlanT, ...]
     """One a layout, the fastest first, then misses, the nearest first."""
-    slower: dict[Layout, float]
+    slower: dict[Layout, float] = field(default_factory=dict)
     """Layouts that were not weighed, as even their bound is beyond the band of the best: seconds of a step at least."""
     num_candidates: int
     num_weighed: int
@@ -111,5 +114,5 @@ class Evaluation:
     """Those of them that fit."""
     bound_seconds: float
     """No step on so many GPUs takes less."""
-    ruled_out: Counter[str]
+    ruled_out: Counter[str] = field(default_factory=Counter)
     """Degrees that a rule left out, by the rule."""

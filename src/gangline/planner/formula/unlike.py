@@ -7,15 +7,17 @@ passes, with messages between servers at the rate of the slower kind.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Generic, TypeVar
 
 from gangline.fabric.shares import deal_passes, even_shares
 from gangline.planner.formula.evaluate import LayoutCandidates
 from gangline.planner.formula.memory import held_sync
-from gangline.planner.formula.plan import LayoutPlan, Question, narrowed
+from gangline.planner.formula.plan import Evaluation, LayoutPlan, Question, narrowed
 from gangline.planner.formula.step_time import Stages, StepParts, stages_of, step_flops
 from gangline.planner.layouts.enumerate import Divisions, Sync, layouts
 from gangline.planner.layouts.layout import Layout, WrappedLayout
 from gangline.planner.settings import Setting
+from gangline.spec.forecast import Forecast
 from gangline.spec.plan import PipelineSchedule
 
 SCHEDULE: PipelineSchedule = "1f1b"
@@ -35,49 +37,29 @@ class Side:
 Sides = tuple[Side, Side]
 
 
+KindT = TypeVar("KindT", LayoutPlan, Forecast)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UnlikeLayout:
+class UnlikeGang(Generic[KindT]):
     """The best way to run one layout on two kinds."""
 
     layout: Layout
     setting: Setting
-    passes: tuple[int, ...]
-    """Micro-batches of each replica, those of the first kind before those of the second."""
-    plans: tuple[LayoutPlan, LayoutPlan]
-    """Plans of the replica of each kind that takes most passes of its kind."""
-
-    @property
-    def shares(self) -> tuple[int, ...]:
-        """Samples of a step by replica."""
-        return tuple(each * self.setting.micro_batch * self.layout.mesh.dp_shard for each in self.passes)
+    shares: tuple[int, ...]
+    """Samples of a step by replica, those of the first kind before those of the second."""
+    kinds: tuple[KindT, KindT]
+    """Plan or forecast of a gang of each kind alone in which all replicas take what the busiest one of it takes."""
 
     @property
     def step_seconds(self) -> float:
-        """Time until the last replica is done."""
-        return max(each.step_seconds for each in self.plans)
-
-    @property
-    def fits(self) -> bool:
-        """Ranks of both kinds hold it."""
-        return all(each.fits for each in self.plans)
+        """Time until the last replica is done; 0: not known."""
+        return max(each.step_seconds or 0.0 for each in self.kinds)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UnlikeEvaluation:
-    """What two kinds together may run."""
-
-    plans: tuple[UnlikeLayout, ...]
-    """The best of each layout that may be within the band of the best, the fastest first; where none fits, the nearest
-    miss alone."""
-    num_candidates: int
-    num_weighed: int
-    """Those that were weighed; the others lose by their bounds."""
-    num_fit: int
-    """Those of them that fit."""
-
-
-def evaluate_unlike(sides: Sides, *, band: float = 0.0) -> UnlikeEvaluation:
-    """Weigh every layout with replicas that lies on both kinds, but for those that even their bound makes lose.
+def evaluate_unlike(sides: Sides, *, band: float = 0.0) -> Evaluation[UnlikeGang[LayoutPlan]]:
+    """Weigh every layout with replicas that lies on both kinds, but for those that even their bound makes lose; if none
+    fits, the nearest miss is the only plan.
 
     The bound of a layout: all replicas are done at once, nothing is exchanged, updated or computed again.
     """
@@ -93,18 +75,20 @@ def evaluate_unlike(sides: Sides, *, band: float = 0.0) -> UnlikeEvaluation:
         best = min(best, own.order[1]) if own and not own.order[0] else best
     found.sort(key=lambda each: each.order)
     fitting = [each for each in found if not each.order[0]] or found[:1]
-    return UnlikeEvaluation(
+    return Evaluation(
         plans=tuple(each.plan(sides) for each in fitting),
         num_candidates=sum(each.num_candidates for each in ways),
         num_weighed=sum(each.num_weighed for each in ways),
         num_fit=sum(each.num_fit for each in ways),
+        bound_seconds=unlike_bound_seconds(sides),
     )
 
 
-def unlike_bound_seconds(sides: Sides, global_batch: int) -> float:
+def unlike_bound_seconds(sides: Sides) -> float:
     """No step takes less: all its work, shared by speed over all GPUs that do nothing else."""
+    question = sides[0].question
     speed = sum(each.ranks * each.question.hardware.flops_per_second for each in sides)
-    return step_flops(sides[0].question.model, global_batch) / speed
+    return step_flops(question.model, question.space.global_batch) / speed
 
 
 def _layouts(sides: Sides) -> Iterator[WrappedLayout]:
@@ -126,13 +110,15 @@ class _Found:
     setting: Setting
     taken: tuple[int, int]
 
-    def plan(self, sides: Sides) -> UnlikeLayout:
+    def plan(self, sides: Sides) -> UnlikeGang[LayoutPlan]:
         """The candidate with the terms of both kinds."""
         replicas = _replicas(sides, self.layout)
         most = [-(-own // count) for own, count in zip(self.taken, replicas, strict=True)]
         first, second = (_side_plan(each, self, count) for each, count in zip(sides, most, strict=True))
         passes = [share for own, count in zip(self.taken, replicas, strict=True) for share in even_shares(own, count)]
-        return UnlikeLayout(layout=self.layout, setting=self.setting, passes=tuple(passes), plans=(first, second))
+        samples = self.setting.micro_batch * self.layout.mesh.dp_shard
+        shares = tuple(each * samples for each in passes)
+        return UnlikeGang(layout=self.layout, setting=self.setting, shares=shares, kinds=(first, second))
 
 
 def _side_plan(side: Side, found: _Found, passes: int) -> LayoutPlan:
