@@ -2,12 +2,12 @@
 
 import pytest
 
-from gangline.planner.budget import Excess
+from gangline.planner.budget import PlanReason
 from gangline.planner.contest import Contender, TimeBounds, winner
 
 
 def entry(name: str, cost: float = 1.0, *, axes: int = 1, kinds: int = 1, over: float | None = None) -> Contender[str]:
-    excess = None if over is None else Excess(kind="late", ratio=over, words="")
+    excess = None if over is None else PlanReason("late", "", over)
     return Contender(plan=name, cost=TimeBounds.exactly(cost), axes=axes, kinds=kinds, excess=excess)
 
 

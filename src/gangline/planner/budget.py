@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from gangline.errors import ConfigError
 from gangline.spec.config.line import PlanTable
 from gangline.spec.config.site import LimitsTable
 from gangline.spec.forecast import Forecast
+from gangline.spec.plan import Verdict
 from gangline.spec.record import Gate
 from gangline.units import format_number, format_step
 
@@ -17,18 +18,19 @@ _NOTHING = 1e-9
 """Value in place of a bound of 0, so that the plan nearest to it is the cheapest."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Excess:
-    """How far a forecast is beyond a bound."""
+@dataclass(frozen=True, slots=True)
+class PlanReason:
+    """Verdict on a plan, and its sentence; nothing reads the sentence back."""
 
-    kind: Literal["over_budget", "late"]
-    ratio: float
+    verdict: Verdict
     words: str
+    ratio: float = 0.0
+    """How many times a bound it needs; 0: no bound decides."""
 
 
 def excess(
     bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: float = 0.0, seeds: int = 1
-) -> Excess | None:
+) -> PlanReason | None:
     """The bound that `forecast` is furthest beyond, also by a first forecast; None: it is beyond none, or nothing is
     known.
 
@@ -36,8 +38,8 @@ def excess(
     """
     edge = 1.0 if forecast.is_first else 1 + band
     beyond = [
-        Excess(
-            kind="late" if name == _TIME else "over_budget", ratio=known * edge / max(bound, _NOTHING),
+        PlanReason(
+            "late" if name == _TIME else "over_budget", ratio=known * edge / max(bound, _NOTHING),
             words=f"{name}: {_shown(name, known * edge)} forecast, at most {_shown(name, bound)}",
         )
         for name, bound, known in _bounds(bounds, limits, forecast, seeds)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gangline.errors import ConfigError
-from gangline.planner.budget import Excess
+from gangline.planner.budget import PlanReason
 from gangline.planner.contest import Contender, TimeBounds, winner
 from gangline.planner.layouts.degrees import require_cuts, require_one_node
 from gangline.planner.layouts.enumerate import cut_layouts, unused_axes
@@ -47,7 +47,7 @@ class Ranking:
     """Seconds of a step that can be compared with each other; empty: the fixed order decided."""
     costs: Mapping[Layout, TimeBounds] = field(default_factory=dict)
     """What the line wants least of: seconds of a step, or seconds of GPUs; of those that competed."""
-    over: Mapping[Layout, Excess] = field(default_factory=dict)
+    over: Mapping[Layout, PlanReason] = field(default_factory=dict)
     """Layouts beyond the bounds."""
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Generic, TypeVar
 
-from gangline.planner.budget import Excess
+from gangline.planner.budget import PlanReason
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Contender(Generic[T]):
     """Axes with more than one rank."""
     kinds: int = 1
     """Kinds of GPU."""
-    excess: Excess | None = None
+    excess: PlanReason | None = None
     """The bound that it is furthest beyond; None: it is within all."""
 
 

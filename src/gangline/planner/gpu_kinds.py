@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from gangline.errors import ConfigError
+from gangline.planner.budget import PlanReason
 from gangline.planner.choice import PlanChoice, SearchSummary
 from gangline.planner.contest import Contender, TimeBounds, winner
 from gangline.planner.pool import has_own_rates
-from gangline.planner.reasons import PlanReason, slowest_part
+from gangline.planner.reasons import slowest_part
 from gangline.planner.request import Ask, PlanRequest
 from gangline.spec.config.line import Line
 from gangline.spec.devices import Inventory
@@ -27,6 +28,21 @@ class KindsChoice:
 
     choice: PlanChoice
     inventory: Inventory
+
+    @property
+    def own(self) -> Candidate:
+        """The chosen one."""
+        return self.choice.candidates[0]
+
+    @property
+    def num_kinds(self) -> int:
+        """Kinds of GPU."""
+        return len(self.inventory.kinds)
+
+    @property
+    def name(self) -> str:
+        """`fsdp-16 on h100`."""
+        return f"{self.choice.name} on {self.inventory.device_names}"
 
 
 def choose_kinds(
@@ -52,20 +68,20 @@ def choose_kinds(
             refused.append(_none(each, "unsupported", f"[gpu.NAME] of site.toml does not describe {name}"))
             continue
         try:
-            plans.append(_Plan((each,), choose(each)))
+            plans.append(KindsChoice(choose(each), each))
         except ConfigError as error:
             first_error = first_error or error
             refused.append(_none(each, "no_fit", str(error).splitlines()[0]))
-    for pair in combinations(kinds, 2):
-        found = unlike_gang(GpuPair.of(line, pair, ask))
+    for first, second in combinations(kinds, 2):
+        found, both = unlike_gang(GpuPair.of(line, (first, second), ask)), replace(first, others=(second,))
         if isinstance(found, Candidate):
-            refused.append(replace(found, name=f"{found.name} on {kind_names(pair)}"))
+            refused.append(replace(found, name=f"{found.name} on {both.device_names}"))
         else:
-            plans.append(_Plan(pair, found))
+            plans.append(KindsChoice(found, both))
     if not plans:
         assert first_error is not None, "a kind has a plan or an error"
         raise first_error
-    return _Comparison(request, plans, refused).best()
+    return _best(request, plans, refused)
 
 
 def _none(kind: Inventory, verdict: Verdict, reason: str) -> Candidate:
@@ -77,108 +93,80 @@ def _none(kind: Inventory, verdict: Verdict, reason: str) -> Candidate:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """The best on one kind, or on two."""
-
-    kinds: tuple[Inventory, ...]
-    choice: PlanChoice
-
-    @property
-    def own(self) -> Candidate:
-        """The chosen one."""
-        return self.choice.candidates[0]
-
-    @property
-    def name(self) -> str:
-        """`fsdp-16 on h100`."""
-        return f"{self.choice.name} on {kind_names(self.kinds)}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Comparison:
-    """Plans on other devices than each other's, which all fit."""
-
-    request: PlanRequest
-    plans: Sequence[_Plan]
-    refused: Sequence[Candidate]
-    """Kinds and pairs without a plan."""
-
-    def best(self) -> KindsChoice:
-        """The winner with a row for each of the others."""
-        best = self._best()
-        rows = [self._row(each, best) for each in self.plans if each is not best]
-        first, *rest = best.choice.candidates
-        kind = f"; on {kind_names(best.kinds)}" if len(best.kinds) == 1 else ""
-        others = sorted(rows, key=lambda each: each.forecast.step_seconds or 0.0)
-        if (
-            others
-            and others[0].verdict in ("lost", "more_axes")
-            and not any(each.verdict == "runner_up" for each in rest)
-        ):
-            others[0] = replace(others[0], verdict="runner_up")
-        choice = replace(
-            best.choice, reason=f"{best.choice.reason}{kind}", search=self._search(best),
-            candidates=(replace(first, reason=f"{first.reason}{kind}"), *others, *rest, *self.refused),
-        )  # fmt: skip
-        return KindsChoice(choice, replace(best.kinds[0], others=best.kinds[1:]))
-
-    def _best(self) -> _Plan:
-        if self._cost(self.plans[0]) is None:
-            return self.plans[0]  # most GPUs; there is nothing to compare it by
-        entries = [
-            Contender(
-                plan=each, cost=TimeBounds.exactly(cost), axes=each.choice.mesh.num_axes, kinds=len(each.kinds),
-                excess=self.request.excess(each.own.forecast),
-            )
-            for each in self.plans
-            if (cost := self._cost(each)) is not None
-        ]  # fmt: skip
-        return winner(entries, band=self.request.band)
-
-    def _cost(self, plan: _Plan) -> float | None:
-        """Seconds of a step, or where money counts what a training costs, in GPU-hours where a price is missing."""
-        if not self.request.counts_money:
-            return plan.own.forecast.step_seconds
-        have_prices = all(each.own.forecast.money is not None for each in self.plans)
-        return plan.own.forecast.money if have_prices else plan.own.forecast.gpu_hours
-
-    def _row(self, plan: _Plan, chosen: _Plan) -> Candidate:
-        lost = self._why_lost(plan, chosen)
-        more = f"; {plan.own.reason}" if len(plan.kinds) > 1 else ""
-        return replace(plan.own, name=plan.name, verdict=lost.verdict, reason=f"{lost.words}{more}")
-
-    def _why_lost(self, plan: _Plan, chosen: _Plan) -> PlanReason:
-        """Why it is not chosen."""
-        own, best, forecast = self._cost(plan), self._cost(chosen), plan.own.forecast
-        if own is None or best is None:
-            return PlanReason("lost", f"no step time{f': {forecast.missing}' if forecast.missing else ' to compare'}")
-        over = self.request.excess(forecast)
-        if over is not None and self.request.excess(chosen.own.forecast) is None:
-            return PlanReason(over.kind, over.words)
-        behind = f"{100 * (own / best - 1):+.1f} %"
-        if own <= best * (1 + self.request.band) and len(plan.kinds) > len(chosen.kinds):
-            return PlanReason("more_axes", f"{behind}: in the band, two kinds of GPU where one does")
-        if self.request.counts_money:
-            return PlanReason("dearer", f"{behind} dearer")
-        part, seconds = slowest_part(forecast, chosen.own.forecast)
-        slower = f"{part} {format_step(seconds)} longer" if seconds > 0 else "no faster"
-        return PlanReason("lost", f"{behind}: {slower}")
-
-    def _search(self, chosen: _Plan) -> SearchSummary | None:
-        """The winner's, with how the plans on other kinds would be run."""
-        own = chosen.choice.search
-        if own is None:
-            return None
-        others = [(each, each.choice.search) for each in self.plans if each is not chosen]
-        settings = {
-            each.name: f"{search.settings.get(each.choice.name, each.choice.name)} on {kind_names(each.kinds)}"
-            for each, search in others
-            if search is not None
-        }
-        return replace(own, settings=own.settings | settings)
+def _best(request: PlanRequest, plans: Sequence[KindsChoice], refused: Sequence[Candidate]) -> KindsChoice:
+    """The winner of plans that all fit, with a row for each of the others, and for kinds and pairs without a plan."""
+    best = _winner(request, plans)
+    losers = [each for each in plans if each is not best]
+    rows = [_row(request, each, best, _costs(request, plans, each, best)) for each in losers]
+    others = sorted(rows, key=lambda each: each.forecast.step_seconds or 0.0)
+    first, *rest = best.choice.candidates
+    kind = f"; on {best.inventory.device_names}" if best.num_kinds == 1 else ""
+    is_second = bool(others) and others[0].verdict in ("lost", "more_axes")
+    if is_second and not any(each.verdict == "runner_up" for each in rest):
+        others[0] = replace(others[0], verdict="runner_up")
+    choice = replace(
+        best.choice, reason=f"{best.choice.reason}{kind}", search=_search(best, losers),
+        candidates=(replace(first, reason=f"{first.reason}{kind}"), *others, *rest, *refused),
+    )  # fmt: skip
+    return KindsChoice(choice, best.inventory)
 
 
-def kind_names(kinds: Sequence[Inventory]) -> str:
-    """`h100 and a100`."""
-    return replace(kinds[0], others=tuple(kinds[1:])).device_names
+def _winner(request: PlanRequest, plans: Sequence[KindsChoice]) -> KindsChoice:
+    costs = _costs(request, plans, *plans)
+    if costs[0] is None:
+        return plans[0]  # most GPUs; there is nothing to compare it by
+    entries = [
+        Contender(
+            plan=each, cost=TimeBounds.exactly(cost), axes=each.choice.mesh.num_axes, kinds=each.num_kinds,
+            excess=request.excess(each.own.forecast),
+        )
+        for each, cost in zip(plans, costs, strict=True)
+        if cost is not None
+    ]  # fmt: skip
+    return winner(entries, band=request.band)
+
+
+def _costs(request: PlanRequest, plans: Sequence[KindsChoice], *wanted: KindsChoice) -> list[float | None]:
+    """Seconds of a step, or where money counts what a training costs, in GPU-hours where a price is missing."""
+    have_prices = all(each.own.forecast.money is not None for each in plans)
+    name = "step_seconds" if not request.counts_money else "money" if have_prices else "gpu_hours"
+    return [getattr(each.own.forecast, name) for each in wanted]
+
+
+def _row(request: PlanRequest, plan: KindsChoice, chosen: KindsChoice, costs: Sequence[float | None]) -> Candidate:
+    lost = _why_lost(request, plan, chosen, costs)
+    more = f"; {plan.own.reason}" if plan.num_kinds > 1 else ""
+    return replace(plan.own, name=plan.name, verdict=lost.verdict, reason=f"{lost.words}{more}")
+
+
+def _why_lost(
+    request: PlanRequest, plan: KindsChoice, chosen: KindsChoice, costs: Sequence[float | None]
+) -> PlanReason:
+    """Why it is not chosen; costs are those of both."""
+    (own, best), forecast = costs, plan.own.forecast
+    if own is None or best is None:
+        return PlanReason("lost", f"no step time{f': {forecast.missing}' if forecast.missing else ' to compare'}")
+    over = request.excess(forecast)
+    if over is not None and request.excess(chosen.own.forecast) is None:
+        return over
+    behind = f"{100 * (own / best - 1):+.1f} %"
+    if own <= best * (1 + request.band) and plan.num_kinds > chosen.num_kinds:
+        return PlanReason("more_axes", f"{behind}: in the band, two kinds of GPU where one does")
+    if request.counts_money:
+        return PlanReason("dearer", f"{behind} dearer")
+    part, seconds = slowest_part(forecast, chosen.own.forecast)
+    slower = f"{part} {format_step(seconds)} longer" if seconds > 0 else "no faster"
+    return PlanReason("lost", f"{behind}: {slower}")
+
+
+def _search(chosen: KindsChoice, others: Sequence[KindsChoice]) -> SearchSummary | None:
+    """The winner's, with how the plans on other kinds would be run."""
+    own = chosen.choice.search
+    if own is None:
+        return None
+    settings = {
+        each.name: f"{search.settings.get(each.choice.name, each.choice.name)} on {each.inventory.device_names}"
+        for each in others
+        if (search := each.choice.search) is not None
+    }
+    return replace(own, settings=own.settings | settings)

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from gangline.errors import ConfigError
+from gangline.fabric.inventory import Fabric
 from gangline.spec.config.fabric import FailureRates, Preset
 from gangline.spec.config.site import GpuTable, Site
 from gangline.spec.devices import Devices, Inventory
@@ -111,50 +112,6 @@ GPUS_A_SERVER = 8
 ORIGIN = "asked for"
 
 
-class Network(Protocol):
-    """What the planner needs of a fabric."""
-
-    @property
-    def rails(self) -> int:
-        """GPUs of a server, each with a NIC."""
-        ...
-
-    @property
-    def dual_homed(self) -> bool:
-        """Every NIC hangs on two leaves: no leaf alone stops a gang."""
-        ...
-
-    @property
-    def nic_bytes_per_second(self) -> float | None:
-        """Line rate of one NIC."""
-        ...
-
-    @property
-    def nic_bus_efficiency(self) -> float:
-        """Share of that rate which arrives as bus bandwidth."""
-        ...
-
-    @property
-    def intra_bus_bytes_per_second(self) -> float | None:
-        """Bus bandwidth between the GPUs of a server."""
-        ...
-
-    @property
-    def nic_latency_seconds(self) -> float | None:
-        """Latency of a message between servers."""
-        ...
-
-    @property
-    def intra_latency_seconds(self) -> float | None:
-        """Latency of a message between the GPUs of a server."""
-        ...
-
-    @property
-    def failures(self) -> str | FailureRates:
-        """Name of published rates, or rates."""
-        ...
-
-
 def with_known_gpus(site: Site, wanted: str) -> Site:
     """`site` with the built-in kinds that `wanted` names, as `h100:64`; those that the site describes stay."""
     known = known_gpus()
@@ -223,7 +180,7 @@ def _spelled(site: Site, kind: str) -> str:
     return same[0] if same else kind.lower()
 
 
-def with_network(site: Site, network: Network) -> Site:
+def with_network(site: Site, network: Fabric) -> Site:
     """`site` with the links of every GPU, and the failures, that `network` has; what it does not give stays."""
     nic = network.nic_bytes_per_second
     values = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from gangline.fabric.inventory import Fabric
-from gangline.planner.budget import Excess, excess
+from gangline.planner.budget import PlanReason, excess
 from gangline.planner.cost.calibration import Calibration, calibrate
 from gangline.planner.cost.interruptions import restart_time, with_interruptions
 from gangline.planner.cost.optimizer import OptimizerModel, optimizer_model
@@ -96,7 +96,7 @@ class PlanProblem:
             moment_bytes=self.optimizer.saved_bytes(parameters) / parameters,
         )  # fmt: skip
 
-    def excess(self, forecast: Forecast) -> Excess | None:
+    def excess(self, forecast: Forecast) -> PlanReason | None:
         """The bound of line or site that `forecast` is furthest beyond; None: it is beyond none."""
         site, seeds = self.site, self.line.evaluate.seeds
         return excess(self.line.plan, site.limits, forecast, band=site.plan.band, seeds=seeds)

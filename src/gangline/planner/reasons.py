@@ -1,9 +1,9 @@
 """Reasons of a choice: one sentence for each plan, with its numbers, and the verdict that it is about."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gangline.errors import ConfigError
+from gangline.planner.budget import PlanReason
 from gangline.planner.candidates import Ranking
 from gangline.planner.cost.memory import state_bytes
 from gangline.planner.layouts.layout import Layout
@@ -12,18 +12,10 @@ from gangline.planner.request import PlanRequest
 from gangline.planner.settings import Fit, FittedSetting
 from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Memory, Verdict
+from gangline.spec.plan import Memory
 from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import COPIES, ONE_RANK
 from gangline.units import format_bytes, format_count, format_step
-
-
-@dataclass(frozen=True, slots=True)
-class PlanReason:
-    """Verdict on a plan, and its sentence; nothing reads the sentence back."""
-
-    verdict: Verdict
-    words: str
 
 
 def winner_reason(request: PlanRequest, ranking: Ranking) -> str:
@@ -57,7 +49,7 @@ def _by_numbers(request: PlanRequest, ranking: Ranking, layout: Layout) -> PlanR
     """What bounds and times say of a loser; None: they do not tell it from the winner."""
     winner = ranking.order[0]
     if (excess := ranking.over.get(layout)) is not None:
-        return PlanReason(excess.kind, excess.words)
+        return excess
     if layout not in ranking.costs:
         missing = request.formula(layout).missing
         known = request.formula(winner).step_seconds is not None and layout not in ranking.times

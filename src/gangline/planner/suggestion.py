@@ -33,23 +33,20 @@ Fits = Callable[[Line, Inventory], FittingPlan | None]
 """None: nothing fits."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    key: str
-    """Key with its new value."""
-    line: Line
+Change = tuple[str, Line]
+"""Key with its new value, and the line with it."""
 
 
 def suggest_change(line: Line, inventory: Inventory, fits: Fits) -> str:
     """One change that is enough, as a sentence; empty: none of those tried is."""
     found = _all_nearest(_of_line(line), inventory, fits)
     if found:
-        change, fitting = min(found, key=lambda pair: _cost(pair[1]))
-        return f"{change.key} would fit, as {fitting.name}{_seconds(fitting)}"
+        (change, _), fitting = min(found, key=lambda pair: _cost(pair[1]))
+        return f"{change} would fit, as {fitting.name}{_seconds(fitting)}"
     nodes = _fewest_nodes(lambda count: fits(line, replace(inventory, num_nodes=count)), inventory)
     more = f"{nodes} nodes like these would fit it" if nodes else ""
     others = _all_nearest(_of_training(line, inventory), inventory, fits)
-    known = " or ".join(f"{change.key} as {each.name}{_room(each)}{_seconds(each)}" for change, each in others)
+    known = " or ".join(f"{change} as {each.name}{_room(each)}{_seconds(each)}" for (change, _), each in others)
     return ", or ".join(each for each in (more, known and f"to train something else, {known} would fit") if each)
 
 
@@ -66,16 +63,16 @@ def _cost(fitting: FittingPlan) -> float:
     return inf if fitting.step_seconds is None else fitting.step_seconds
 
 
-def _all_nearest(keys: Iterator[list[_Change]], inventory: Inventory, fits: Fits) -> list[tuple[_Change, FittingPlan]]:
+def _all_nearest(keys: Iterator[list[Change]], inventory: Inventory, fits: Fits) -> list[tuple[Change, FittingPlan]]:
     return [pair for values in keys if (pair := _nearest(values, inventory, fits))]
 
 
-def _nearest(values: Sequence[_Change], inventory: Inventory, fits: Fits) -> tuple[_Change, FittingPlan] | None:
+def _nearest(values: Sequence[Change], inventory: Inventory, fits: Fits) -> tuple[Change, FittingPlan] | None:
     """The first value of one key with which something fits."""
-    return next(((each, found) for each in values if (found := fits(each.line, inventory))), None)
+    return next(((each, found) for each in values if (found := fits(each[1], inventory))), None)
 
 
-def _of_line(line: Line) -> Iterator[list[_Change]]:
+def _of_line(line: Line) -> Iterator[list[Change]]:
     """What the line fixes, let loose key by key, the nearest values first; keys that cost least time first.
 
     Nothing but time is given up: what is trained stays the same to the rounding of sums.
@@ -87,7 +84,7 @@ def _of_line(line: Line) -> Iterator[list[_Change]]:
 
     if isinstance(requested := train.mesh.micro_batch, int):
         yield [
-            _Change(
+            (
                 f"train.mesh.micro_batch = {size}",
                 replace(line, train=replace(train, mesh=replace(train.mesh, micro_batch=size))),
             )
@@ -95,28 +92,28 @@ def _of_line(line: Line) -> Iterator[list[_Change]]:
             if requested % size == 0
         ]
     if memory.loss_chunks == 1:
-        yield [_Change('train.memory.loss_chunks = "auto"', of_memory(loss_chunks="auto"))]
+        yield [('train.memory.loss_chunks = "auto"', of_memory(loss_chunks="auto"))]
     yield [
-        _Change(f'train.memory.activation_checkpointing = "{word}"', of_memory(activation_checkpointing=word))
+        (f'train.memory.activation_checkpointing = "{word}"', of_memory(activation_checkpointing=word))
         for word in _more_again(memory.activation_checkpointing)
     ]
     if train.strategy not in ("auto", "explicit"):
-        yield [_Change('train.strategy = "auto"', replace(line, train=replace(train, strategy="auto")))]
+        yield [('train.strategy = "auto"', replace(line, train=replace(train, strategy="auto")))]
     if memory.offload == "none":
-        yield [_Change('train.memory.offload = "auto"', of_memory(offload="auto"))]
+        yield [('train.memory.offload = "auto"', of_memory(offload="auto"))]
 
 
-def _of_training(line: Line, inventory: Inventory) -> Iterator[list[_Change]]:
+def _of_training(line: Line, inventory: Inventory) -> Iterator[list[Change]]:
     """What changes the numbers that are trained: precision, and an elementwise rule that keeps less."""
     if choose_precision(line, inventory) == "fp32":
         word: Precision = "fp16" if inventory.gpus and not inventory.gpus.has_bf16 else "bf16"
         changed = replace(line, train=replace(line.train, precision=word))
-        yield [_Change(f'train.precision = "{word}"', changed)]
+        yield [(f'train.precision = "{word}"', changed)]
     rules = {'{ rule = "sgd", momentum = 0.9 }': {"rule": "sgd", "momentum": 0.9}, '{ rule = "sgd" }': {"rule": "sgd"}}
     tables = {words: line.optimizer | {GROUP: rule} for words, rule in rules.items()}
     kept = moment_bytes(line.optimizer)
     yield [
-        _Change(
+        (
             f"optimizer.{GROUP} = {words}, {less} bytes a parameter where there are {kept},",
             replace(line, optimizer=table),
         )

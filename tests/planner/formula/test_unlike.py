@@ -49,7 +49,7 @@ def every_candidate(sides):
     """Seconds of every layout, way to run it and deal of passes that fits: slow and plain."""
     space = sides[0].question.space
     ranks = space.world_size
-    found = layouts(replace(space, global_batch=ranks), Divisions.of(EIGHT)).found
+    found = layouts(replace(space, global_batch=ranks), Divisions.of(EIGHT))[0]
     for layout in found:
         replica, left = divmod(ranks, layout.mesh.dp_replicate)
         if layout.mesh.dp_replicate == 1 or left or any(each.ranks % replica for each in sides):

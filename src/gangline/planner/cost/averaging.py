@@ -28,23 +28,6 @@ SELECT_BYTES = 950
 """Top-k: moved for each entry that is sent, in addition to what every entry costs."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CompressedMessage:
-    """One kind of message of a step."""
-
-    kind: Exchange
-    size_bytes: float
-    """Bytes of all of them together."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CompressionWork:
-    """Work of one rank in a step: operations that compute little, and what they read and write together."""
-
-    operations: float
-    size_bytes: float
-
-
 @dataclass(frozen=True, slots=True)
 class _Cost:
     entry_bytes: float
@@ -66,8 +49,8 @@ a CPU for models of 0.9, 3.3 and 19 million parameters."""
 
 def messages(
     entries: float, shapes: Sequence[ParameterShape], compression: Compression, *, ranks: int
-) -> list[CompressedMessage]:
-    """Messages that average the gradients of a step between `ranks` replicas.
+) -> list[tuple[Exchange, float]]:
+    """Kinds of message that average the gradients of a step between `ranks` replicas, each with the bytes of all of it.
 
     Args:
         entries: Of all gradients on one rank.
@@ -77,22 +60,23 @@ def messages(
     """
     if compression.kind == "powersgd":
         left, right = _factors(shapes, compression.rank)
-        return [CompressedMessage(kind="all_reduce", size_bytes=FACTOR_BYTES * each) for each in (left, right) if each]
+        return [("all_reduce", FACTOR_BYTES * each) for each in (left, right) if each]
     if compression.kind == "topk":
         chosen = sum(each.count * ceil(compression.ratio * each.rows * each.columns) for each in shapes)
         widths = (FACTOR_BYTES, INDEX_BYTES)
-        return [CompressedMessage(kind="all_gather", size_bytes=ranks * width * chosen) for width in widths]
-    return [CompressedMessage(kind="all_reduce", size_bytes=_WIDTH[compression.kind] * entries)]
+        return [("all_gather", ranks * width * chosen) for width in widths]
+    return [("all_reduce", _WIDTH[compression.kind] * entries)]
 
 
-def compression_work(entries: float, tensors: int, compression: Compression, *, buckets: int) -> CompressionWork | None:
-    """Work of squeezing `entries` of so many parameters in so many buckets; None: nothing is squeezed."""
+def compression_work(entries: float, tensors: int, compression: Compression, *, buckets: int) -> tuple[float, float]:
+    """Operations, which compute little, of squeezing `entries` of so many parameters in so many buckets, and what they
+    read and write together; 0: nothing is squeezed."""
     cost = _COSTS.get(compression.kind)
     if cost is None:
-        return None
+        return 0.0, 0.0
     width = cost.entry_bytes + (SELECT_BYTES * compression.ratio if compression.kind == "topk" else 0)
     operations = max(1, cost.a_tensor * tensors + cost.a_bucket * buckets)
-    return CompressionWork(operations=operations, size_bytes=width * entries)
+    return float(operations), width * entries
 
 
 def shard_bytes(compression: Compression, *, averages_rarely: bool = False) -> float:

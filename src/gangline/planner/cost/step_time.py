@@ -186,11 +186,11 @@ def _compression(inputs: StepInputs, speeds: Speeds) -> float | None:
     if layout.mesh.dp_replicate == 1:
         return 0.0
     entries, buckets = num_averaged(profile, layout), num_buckets(profile, layout, load)
-    work = compression_work(entries, profile.tensors, load.compression, buckets=buckets)
-    if work is None:
+    operations, moved = compression_work(entries, profile.tensors, load.compression, buckets=buckets)
+    if not operations:
         return 0.0
-    each = speeds.move_seconds(work.size_bytes / work.operations)
-    return None if each is None else work.operations * each / load.outer_steps
+    each = speeds.move_seconds(moved / operations)
+    return None if each is None else operations * each / load.outer_steps
 
 
 def _recompute_factors(checkpointing: str) -> tuple[float, float]:

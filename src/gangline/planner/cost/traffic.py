@@ -91,9 +91,9 @@ def _replica_messages(profile: ModelProfile, layout: Layout, load: StepLoad) -> 
     entries, rank_stride = num_averaged(profile, layout), shards * mesh.tp
     shapes = [replace(each, rows=ceil(each.rows / shards)) for each in profile.shapes]
     buckets = num_buckets(profile, layout, load)
-    for each in messages(entries, shapes, load.compression, ranks=mesh.dp_replicate):
+    for kind, size in messages(entries, shapes, load.compression, ranks=mesh.dp_replicate):
         yield Collective(
-            part="communication", kind=each.kind, size_bytes=each.size_bytes / buckets, ranks=mesh.dp_replicate,
+            part="communication", kind=kind, size_bytes=size / buckets, ranks=mesh.dp_replicate,
             count=_reductions(layout, load) * buckets / load.outer_steps, rank_stride=rank_stride,
         )  # fmt: skip
     if layout.wrapping.shares_optimizer:

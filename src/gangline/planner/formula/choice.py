@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gangline.errors import ConfigError
-from gangline.planner.budget import Excess
+from gangline.planner.budget import PlanReason
 from gangline.planner.contest import Contender, TimeBounds, winner
 from gangline.planner.cost.averaging import by_latency, exposed_buckets
 from gangline.planner.cost.calibration import kind_of
@@ -16,7 +16,7 @@ from gangline.planner.formula.search import formula_question, in_planned_order, 
 from gangline.planner.formula.step_time import PART_WORDS
 from gangline.planner.layouts.layout import WrappedLayout
 from gangline.planner.problem import PlanProblem
-from gangline.planner.reasons import PlanReason, more_axes
+from gangline.planner.reasons import more_axes
 from gangline.planner.settings import BACKWARD, GRADIENT_BYTES, bucket_bytes
 from gangline.planner.suggestion import FittingPlan
 from gangline.spec.forecast import Forecast, GradientBuckets, MemoryCause, Term
@@ -42,7 +42,7 @@ class FormulaRanking:
     """Forecast of each layout, by its name."""
     costs: Mapping[str, float]
     """What the line wants least of, of those that fit and that ranks here run."""
-    over: Mapping[str, Excess]
+    over: Mapping[str, PlanReason]
     """Layouts beyond the bounds of the line."""
     missing: str = ""
     """Why there are no times; empty: there are."""
@@ -219,7 +219,7 @@ def reason_of(problem: PlanProblem, ranking: FormulaRanking, plan: LayoutPlan) -
     if not plan.fits:
         return PlanReason("no_fit", f"no fit: {_largest_causes(problem, plan)}")
     if name in ranking.over:
-        return PlanReason(ranking.over[name].kind, ranking.over[name].words)
+        return ranking.over[name]
     return _why_lost(problem, ranking, plan, behind)
 
 

@@ -43,9 +43,9 @@ def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_
     Up to `most_weighed` candidates are weighed one by one. Of more, those are left out whose bound from below (no block
     computed again, least traffic, least bubble) already loses: what is left has the same best plans.
     """
-    found = layouts(question.space, Divisions.of(question.model))
+    found, ruled_out = layouts(question.space, Divisions.of(question.model))
     seen: dict[object, StepParts] = {}
-    groups = [LayoutCandidates(question, layout, seen) for layout in found.found]
+    groups = [LayoutCandidates(question, layout, seen) for layout in found]
     counted = sum(each.num_candidates for each in groups)
     prunes = counted > most_weighed
     bounds = {each: each.bound_seconds() if prunes else 0.0 for each in groups}
@@ -68,7 +68,7 @@ def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_
         num_weighed=sum(each.num_weighed for each in groups),
         num_fit=sum(each.num_fit for each in groups),
         bound_seconds=step_bound_seconds(question.model, question.space, question.hardware),
-        ruled_out=found.ruled_out,
+        ruled_out=ruled_out,
     )
 
 

@@ -102,14 +102,15 @@ def _averaged(layout: Layout, entries: float, averaging: GradientAveraging) -> t
     if ranks > 1:
         given = averaging.bucket_bytes if layout.wrapping.is_ddp else None  # torch's own size for all others
         buckets = bucket_count(GRADIENT_BYTES * entries, given)
-        for each in messages(entries, averaging.shapes, averaging.compression, ranks=ranks):
-            sent += sent_bytes(each.kind, ranks, each.size_bytes)
-            steps += buckets * num_steps(each.kind, ranks)
+        for kind, size in messages(entries, averaging.shapes, averaging.compression, ranks=ranks):
+            sent += sent_bytes(kind, ranks, size)
+            steps += buckets * num_steps(kind, ranks)
     return sent, steps
 
 
 def squeeze_seconds(layout: Layout, parameters: float, hardware: Hardware, averaging: GradientAveraging) -> float:
     """What compression reads and writes before and after replicas average; 0: nothing is squeezed."""
-    entries = parameters / layout.shards
-    work = None if layout.replicas == 1 else compression_work(entries, 0, averaging.compression, buckets=1)
-    return work.size_bytes / hardware.memory_bytes_per_second if work else 0.0
+    if layout.replicas == 1:
+        return 0.0
+    _, moved = compression_work(parameters / layout.shards, 0, averaging.compression, buckets=1)
+    return moved / hardware.memory_bytes_per_second

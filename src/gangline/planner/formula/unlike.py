@@ -96,7 +96,7 @@ def _layouts(sides: Sides) -> Iterator[WrappedLayout]:
     question = sides[0].question
     ranks = question.space.world_size
     space = replace(question.space, global_batch=ranks, pp=(1,))
-    for layout in layouts(space, Divisions.of(question.model)).found:
+    for layout in layouts(space, Divisions.of(question.model))[0]:
         if layout.replicas > 1 and all(each.ranks % (ranks // layout.replicas) == 0 for each in sides):
             yield layout
 

@@ -5,7 +5,7 @@ One enumerator serves both models of a plan; of a traced one it makes the produc
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import gcd
 from typing import Literal
 
@@ -50,15 +50,6 @@ class SearchSpace:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Layouts:
-    """What a search space holds for one model."""
-
-    found: tuple[WrappedLayout, ...]
-    ruled_out: Counter[str] = field(default_factory=Counter)
-    """Products of degrees that a rule excludes, by the rule."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Divisions:
     """What degrees that cut a model have to divide, or are at most."""
 
@@ -76,8 +67,8 @@ class Divisions:
         return cls(widths=widths, blocks=model.layers, sequence=model.sequence, experts=model.experts)
 
 
-def layouts(space: SearchSpace, model: Divisions) -> Layouts:
-    """All of `space` that `model` allows; none is left out but by a rule, and each rule is counted."""
+def layouts(space: SearchSpace, model: Divisions) -> tuple[tuple[WrappedLayout, ...], Counter[str]]:
+    """All of `space` that `model` allows; and products of degrees that a rule excludes, counted by the rule."""
     found: dict[WrappedLayout, None] = {}
     ruled_out: Counter[str] = Counter()
     for mesh in _cuts(space):
@@ -85,7 +76,7 @@ def layouts(space: SearchSpace, model: Divisions) -> Layouts:
             ruled_out[rule] += 1
             continue
         found |= dict.fromkeys(filter(space.admits, _data_layouts(space, mesh)))
-    return Layouts(found=tuple(found), ruled_out=ruled_out)
+    return tuple(found), ruled_out
 
 
 def _cuts(space: SearchSpace) -> Iterator[Mesh]:
@@ -225,7 +216,7 @@ def _products(line: Line, pool: Pool, profile: ModelProfile, world: int) -> Iter
         admits=lambda layout: layout.mesh.dp_replicate == 1 and not unsupported_rule(layout),
     )
     model = Divisions(widths=(cuts,), blocks=profile.blocks or 1, sequence=profile.sequence or 1, experts=1)
-    for mesh in dict.fromkeys(each.mesh for each in layouts(space, model).found):
+    for mesh in dict.fromkeys(each.mesh for each in layouts(space, model)[0]):
         if mesh.tp * mesh.pp * mesh.cp > 1 and _is_shared(line, mesh, profile):
             yield Layout(strategy_of(mesh), mesh)
 
