@@ -12,19 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import yaml
-from tests.flare.offers import ROSTER, new_key, new_plan
+from tests.flare.offers import ROSTER, new_orders, new_plan
 from tests.ports import free_port
 from tests.train.gang import Gang
 
 from gangline import procfs
 from gangline.federated.mailbox import MAILBOX, MailboxMembers
-from gangline.flare.coordinator import MODULE, Coordination, prepare
+from gangline.flare.coordinator import MODULE
 from gangline.flare.join import close
+from gangline.flare.kept import kept
 from gangline.flare.kit import CLIENT, open_kit
 from gangline.flare.member.approval import ADMINISTRATOR
 from gangline.flare.member.federation_member import FederationMember
 from gangline.flare.member.settings import write_settings
-from gangline.line.gangs.federation import _process as coordinator_process
+from gangline.flare.orders import Coordination, prepare
 from gangline.storage.objects.code_layer import LayerFile, pack, unpack
 
 ADMIN = "lead@hub.example"
@@ -172,7 +173,7 @@ class Federation:
         plan = plan or replace(new_plan(layer_task="sums:Sums"), optimizer={"elementwise": {"rule": "sgd", "lr": 0.5}})
         box, folder = self.folder / "box", self.folder / "coordinator"
         box.mkdir(exist_ok=True)
-        prepare(folder, self.coordination(plan, box, wait_seconds), plan, code, key or new_key())
+        prepare(folder, self.coordination(plan, box, wait_seconds), new_orders(plan, code, key), code)
         self.start_coordinator()
         return MailboxMembers(box, on_wait=self.look)
 
@@ -198,8 +199,8 @@ class Federation:
         gang = Gang(home, warm, home / "code")
         box, folder = home / MAILBOX, home / "coordinator"
         box.mkdir()
-        prepare(folder, self.coordination(plan, box, wait_seconds), plan, code, key)
-        with coordinator_process(MODULE, folder, self.environ):
+        prepare(folder, self.coordination(plan, box, wait_seconds), new_orders(plan, code, key), code)
+        with kept(MODULE, folder, self.environ):
             yield gang
 
     def look(self):

@@ -12,16 +12,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tests.flare.offers import LAYER, ROSTER, new_key, new_plan, write_kit
+from tests.flare.offers import LAYER, ROSTER, new_orders, new_plan, write_kit
 from tests.ports import free_port
 
 from gangline.errors import CapacityError, GateError
 from gangline.federated.mailbox import Mailbox, MailboxMembers
 from gangline.federated.protocol import Acceptance, RoundCall
 from gangline.flare import coordinator
-from gangline.flare.coordinator import Coordination, RunCoordinator, main, prepare
+from gangline.flare.coordinator import RunCoordinator, main
 from gangline.flare.kit import Kit
 from gangline.flare.member.federation_member import OfferAnswer
+from gangline.flare.orders import Coordination, prepare
 from gangline.flare.server import admin_session, server
 from gangline.flare.states import read_states
 
@@ -107,7 +108,7 @@ def stand(tmp_path, monkeypatch):
         monkeypatch.setattr(coordinator, "time", clock)
         found = Coordination(kit="", admin="", mailbox=str(box), roster=ROSTER, quorum=quorum,
                              wait_seconds=wait_seconds)  # fmt: skip
-        prepare(tmp_path / "run", found, new_plan(), LAYER, new_key())
+        prepare(tmp_path / "run", found, new_orders(new_plan(), LAYER), LAYER)
         members = MailboxMembers(box, on_wait=stop)
         with suppress(Waiting):
             members.ask(CALL)
@@ -215,7 +216,7 @@ def begun(tmp_path, monkeypatch):
         with suppress(Waiting):
             members.ask(CALL)
         found = Coordination(kit="", admin="", mailbox=str(box), roster=ROSTER, quorum=2, wait_seconds=60.0)
-        prepare(tmp_path / "run", found, new_plan(), LAYER, new_key())
+        prepare(tmp_path / "run", found, new_orders(new_plan(), LAYER), LAYER)
 
         def serve(*_, **__):
             raise error

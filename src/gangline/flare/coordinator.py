@@ -1,8 +1,8 @@
 """Coordinator of one federated run: a process next to the gang that asks members to take part and keeps a job running.
 
-python -m gangline.flare.coordinator FOLDER, with what `prepare` wrote there. Each member is offered the run by a small
-job of its own, so that a refusal stops no other; the job that trains goes to those that accepted, ends with a round
-when others did meanwhile, and is submitted again when it died: the round that was open is lost, and no more.
+python -m gangline.flare.coordinator FOLDER, with what `orders.prepare` wrote there. Each member is offered the run by a
+small job of its own, so that a refusal stops no other; the job that trains goes to those that accepted, ends with a
+round when others did meanwhile, and is submitted again when it died: the round that was open is lost, and no more.
 """
 
 import json
@@ -21,13 +21,9 @@ from gangline.federated.protocol import Acceptance, RoundAnswers
 from gangline.federated.tensors import most_bytes
 from gangline.flare.kit import ADMIN, SERVER, Kit, open_kit
 from gangline.flare.member.federation_member import OfferAnswer
-from gangline.flare.offer import make_offer
+from gangline.flare.orders import Coordination
 from gangline.flare.server import CONTROLLERS, admin_session, server
 from gangline.flare.states import MemberState, write_states
-from gangline.signing.keys import SigningKey
-from gangline.spec.codec import Document
-from gangline.spec.plan import Plan
-from gangline.storage.folder.durable_files import replace_file
 
 MODULE = "gangline.flare.coordinator"
 _EXECUTOR = "gangline.flare.executor.MemberExecutor"
@@ -40,22 +36,6 @@ _MOST_DEATHS = 3
 _MOST_GENERATIONS = 5
 _MORE_BYTES = 4 << 20
 """Bytes that a message may have in addition to the tensors."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Coordination(Document):
-    """Orders of the process."""
-
-    kit: str
-    """Folder of the server kit."""
-    admin: str
-    """Folder of the admin kit."""
-    mailbox: str
-    """Folder that the gang's rank asks through."""
-    roster: tuple[str, ...]
-    quorum: int
-    wait_seconds: float
-    """Longest wait for a quorum."""
 
 
 @dataclass(slots=True)
@@ -90,16 +70,6 @@ class _Candidate:
         done = self.answer is not None and self.answer.state in ("accepted", "refused")
         waited = time.monotonic() - self.offered_at >= _OFFER_AGAIN_SECONDS
         return self.is_connected and not done and self.job is None and waited
-
-
-def prepare(folder: Path, found: Coordination, plan: Plan, layer: bytes, key: SigningKey) -> None:
-    """Write what a coordinator in `folder` needs."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    offer, signature = make_offer(plan, layer, key)
-    contents = {"coordination.json": found.to_json(), "offer.json": offer.to_json(), "signature": signature.encode(),
-                "layer.zip": layer}  # fmt: skip
-    for name, data in contents.items():
-        replace_file(folder / name, data, durable=False)
 
 
 @dataclass(slots=True)

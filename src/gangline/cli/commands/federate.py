@@ -21,6 +21,7 @@ from gangline.flare.offer import OfferTerms
 from gangline.flare.states import read_states
 from gangline.sanitize import one_line
 from gangline.spec.codec import canonical
+from gangline.spec.config.secrets import is_reference
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
 KitOption = Annotated[
@@ -126,6 +127,11 @@ def members(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOptio
     table = open_workspace(repo, site, anywhere=True).site.federation
     if table.kit is None:
         raise ConfigError("site.toml: wanted federation.kit, found none; members are simulated here")
+    if is_reference(table.kit):
+        raise ConfigError(
+            "federation.kit: wanted a folder, in which a coordinator of this machine writes who its members are, found"
+            " a Secret of a cluster; a run there says on its own screen who is missing and why"
+        )
     states = read_states(open_kit(Path(table.kit), SERVER))
     known = {each.name: each for each in states}
     if json:

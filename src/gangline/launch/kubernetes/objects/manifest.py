@@ -45,7 +45,7 @@ def dry_run(api: KubernetesApi, kind: RootName, context: RenderContext) -> None:
     """
     rendered = render_as(kind, context)
     root = () if rendered.before else ((rendered.root_path, rendered.root),)
-    for path, thing in (*rendered.before, *root, *rendered.around):
+    for path, thing in (*rendered.before, *root, *rendered.around, *rendered.shared):
         with suppress(ApiConflict):
             api.create(path, thing, dry_run=True)
 
@@ -53,7 +53,7 @@ def dry_run(api: KubernetesApi, kind: RootName, context: RenderContext) -> None:
 def in_order(rendered: Rendered) -> list[Object]:
     """The objects after a submit, without owner references, whose uids only the server knows."""
     before = [thing for _, thing in rendered.before]
-    around = [thing for _, thing in rendered.around]
+    around = [thing for _, thing in (*rendered.around, *rendered.shared)]
     return [*before, merge(rendered.root, rendered.release), *around]
 
 
