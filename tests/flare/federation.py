@@ -20,12 +20,12 @@ from gangline import procfs
 from gangline.federated.mailbox import MAILBOX, MailboxMembers
 from gangline.flare.coordinator import MODULE
 from gangline.flare.join import close
-from gangline.flare.kept import kept
 from gangline.flare.kit import CLIENT, open_kit
 from gangline.flare.member.approval import ADMINISTRATOR
 from gangline.flare.member.federation_member import FederationMember
 from gangline.flare.member.settings import write_settings
 from gangline.flare.orders import Coordination, prepare
+from gangline.flare.supervisor import supervised
 from gangline.storage.objects.code_layer import LayerFile, pack, unpack
 
 ADMIN = "lead@hub.example"
@@ -93,14 +93,16 @@ def write_rows(folder, *, seed):
 class Federation:
     """Kits below one folder, and the processes that were started with them."""
 
-    def __init__(self, folder: Path, names=ROSTER, *, ports=None) -> None:
+    def __init__(self, folder: Path, names=ROSTER, *, ports=None, server="localhost", port=None) -> None:
         """Args:
         folder: New folder of all that belongs to it.
         names: Of its members.
         ports: Port of this machine that each member dials, where that is not the server's.
+        server: Host of the coordinator, which is the name of its kit.
+        port: Port of it; None: one that is free here.
         """
-        self.folder, self.names, self.port = folder, names, free_port()
-        participants = [{"name": "localhost", "type": "server", "org": "hub", "fed_learn_port": self.port}]
+        self.folder, self.names, self.port = folder, names, port or free_port()
+        participants = [{"name": server, "type": "server", "org": "hub", "fed_learn_port": self.port}]
         for name in names:
             line = {"connect_to": {"host": "localhost", "port": ports[name]}} if ports else {}
             participants.append({"name": name, "type": "client", "org": name.replace("-", "_")} | line)
@@ -200,7 +202,7 @@ class Federation:
         box, folder = home / MAILBOX, home / "coordinator"
         box.mkdir()
         prepare(folder, self.coordination(plan, box, wait_seconds), new_orders(plan, code, key), code)
-        with kept(MODULE, folder, self.environ):
+        with supervised(MODULE, folder, self.environ):
             yield gang
 
     def look(self):

@@ -1,4 +1,4 @@
-"""What a coordinator is told: by a driver which run it offers, and by whoever starts it where its kits are."""
+"""What a coordinator is to do: which run a driver offers, and where kits and folders are where it runs."""
 
 from dataclasses import dataclass
 from pathlib import Path

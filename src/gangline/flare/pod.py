@@ -1,5 +1,5 @@
 """First process of a coordinator's container, python -m gangline.flare.pod: unpacks the kits, fetches its orders from
-the store, and keeps a coordinator running beside the rank of the pod.
+the store, and keeps a coordinator running next to the rank of the pod.
 
 The container is not ended by its own will: the cluster would start it again. What can never work is said to the rank,
 with the call that it waits for, and ends the gang with the right exit code.
@@ -16,11 +16,11 @@ from pathlib import Path
 from gangline.errors import ConfigError, GanglineError, IntegrityError, StorageError
 from gangline.federated.mailbox import Mailbox
 from gangline.flare.coordinator import MODULE
-from gangline.flare.kept import kept
 from gangline.flare.kit import ADMIN, SERVER, Role, open_kit
 from gangline.flare.orders import CoordinatorOrders, prepare
 from gangline.flare.server import port_of, require_nvflare
-from gangline.spec.gang.coordinator import CoordinatorPod, coordinator_of
+from gangline.flare.supervisor import supervised
+from gangline.spec.gang.coordinator import coordinator_of
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.protocol import get_bounded
 from gangline.storage.open import open_store
@@ -40,7 +40,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
     except GanglineError as error:
         _said(error)
         return _refuse_calls(box, error)
-    with kept(MODULE, folder, environ) as coordinator:
+    with supervised(MODULE, folder, environ) as coordinator:
         code = coordinator.wait()
         sys.stderr.write((folder / "log").read_text(errors="replace")[-4000:])
     return code or _rest()
@@ -55,15 +55,15 @@ def prepare_pod(environ: Mapping[str, str]) -> Path:
         StorageError: The store failed, or lacks the orders.
         IntegrityError: The code is not what was offered.
     """
-    beside = coordinator_of(environ)
-    assert beside is not None, "a launcher sets the variable"
-    require_nvflare(f"federation.image {beside.image}")
+    wanted = coordinator_of(environ)
+    assert wanted is not None, "a launcher sets the variable"
+    require_nvflare(f"federation.image {wanted.image}")
     home, kits = Path(environ["HOME"]), Path(environ["GANGLINE_KITS"])
     server = _unpacked(kits / "server.tar", home / "server", SERVER)
     admin = _unpacked(kits / "admin.tar", home / "admin", ADMIN)
-    if (port := port_of(open_kit(server, SERVER))) != beside.port:
-        raise ConfigError(f"federation.port: wanted {port}, the port of the kit, found {beside.port}")
-    orders, layer = _fetch(beside, environ)
+    if (port := port_of(open_kit(server, SERVER))) != wanted.port:
+        raise ConfigError(f"federation.port: wanted {port}, the port of the kit, found {wanted.port}")
+    orders, layer = _fetch(wanted.orders, environ)
     found = orders.at(kit=server, admin=admin, mailbox=Path(environ["GANGLINE_MAILBOX"]))
     prepare(home / "run", found, orders, layer)
     return home / "run"
@@ -83,13 +83,13 @@ def _unpacked(archive: Path, folder: Path, role: Role) -> Path:
     return open_kit(folder, role).folder
 
 
-def _fetch(beside: CoordinatorPod, environ: Mapping[str, str]) -> tuple[CoordinatorOrders, bytes]:
+def _fetch(place: str, environ: Mapping[str, str]) -> tuple[CoordinatorOrders, bytes]:
     """Orders of the driver, and the code layer that they offer."""
     credentials = environ.get("GANGLINE_STORE_CREDENTIALS_FILE")
     store = open_store(environ["GANGLINE_STORE"], credentials=Path(credentials) if credentials else None)
-    found = get_bounded(store, beside.orders, most_bytes=_MOST_ORDERS_BYTES)
+    found = get_bounded(store, place, most_bytes=_MOST_ORDERS_BYTES)
     if found is None:
-        raise StorageError(f"store {store.url}: wanted the orders of the driver at {beside.orders}, found none")
+        raise StorageError(f"store {store.url}: wanted the orders of the driver at {place}, found none")
     orders, key = CoordinatorOrders.from_json(found.data), environ["GANGLINE_CODE"]
     if not key.endswith(f"/{orders.offer.code}"):
         raise IntegrityError(f"wanted an offer of the code {key}, found one of {orders.offer.code[:8]}")

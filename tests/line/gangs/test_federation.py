@@ -62,7 +62,7 @@ def test_a_coordinator_without_its_kits_where_the_gang_runs_is_refused(target, s
         pass
 
 
-def test_a_gang_of_pods_is_told_its_coordinator_and_has_no_kit():
+def test_a_gang_of_pods_names_its_coordinator_and_has_no_kit():
     site = SimpleNamespace(
         federation=FederationTable(**SECRETS, members=ROSTER, image="registry.example/f@sha256:" + "f" * 64)
     )

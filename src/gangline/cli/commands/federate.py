@@ -23,6 +23,7 @@ from gangline.sanitize import one_line
 from gangline.spec.codec import canonical
 from gangline.spec.config.secrets import is_reference
 
+_ENVIRON = os.environ
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
 KitOption = Annotated[
     Path | None, typer.Option("--kit", help="Client kit of the member.", show_default="the one that joined last")
@@ -50,7 +51,7 @@ def join(
     write_settings(found, data=data.resolve(), epsilon=epsilon)
     read_settings(found)
     close(found)
-    remember(found, os.environ)
+    remember(found, _ENVIRON)
     server = found.server
     say(f"member    {found.name}")
     say(f"allows    one class of NVFlare jobs, {EXECUTOR}")
@@ -145,7 +146,7 @@ def members(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOptio
 
 
 def _member(kit: Path | None) -> FederationMember:
-    return FederationMember(joined_kit(kit, os.environ))
+    return FederationMember(joined_kit(kit, _ENVIRON))
 
 
 def _page(terms: OfferTerms, *, left: float) -> Iterator[tuple[str, str]]:

@@ -50,8 +50,8 @@ def carried(ctx: RunContext, started: Started) -> Iterator[Started]:
         return
     from gangline.federated.mailbox import MAILBOX  # numpy: few runs have a federation
     from gangline.flare.coordinator import MODULE
-    from gangline.flare.kept import kept
     from gangline.flare.orders import prepare
+    from gangline.flare.supervisor import supervised
 
     kit, admin = _kits(ctx.site)
     orders, layer = _orders(ctx)
@@ -63,14 +63,14 @@ def carried(ctx: RunContext, started: Started) -> Iterator[Started]:
             found = orders.at(kit=kit.folder, admin=admin.folder, mailbox=gang_folder.inside / MAILBOX)
             folder = gang_folder.home / "coordinator"
             prepare(folder, found, orders, layer)
-            stack.enter_context(kept(MODULE, folder, ctx.environ))
+            stack.enter_context(supervised(MODULE, folder, ctx.environ))
             return started(gang, restarts)
 
         yield start
 
 
 def has_members(plan: Plan) -> bool:
-    """Whether the gang of `plan` asks real members, so that a coordinator has to be beside it."""
+    """Whether the gang of `plan` asks real members, so that a coordinator has to run next to it."""
     return plan.role == "train" and plan.federation is not None and not plan.federation.simulated
 
 
@@ -87,11 +87,11 @@ def coordinator_variables(plan: Plan, site: Site, launcher: LauncherTraits) -> M
     assert table.kit is not None, "the plan has members of the site"
     assert table.admin is not None, "the rules of the site"
     assert table.image is not None, "likewise"
-    beside = CoordinatorPod(
+    found = CoordinatorPod(
         image=table.image, kit=parse_reference(table.kit).name, admin=parse_reference(table.admin).name,
         service=table.service, port=table.port, orders=orders_key(plan),
     )  # fmt: skip
-    return {COORDINATOR_KEY: beside.to_json().decode()}
+    return {COORDINATOR_KEY: found.to_json().decode()}
 
 
 def _require_place(site: Site, launcher: LauncherTraits, *, target: str) -> None:

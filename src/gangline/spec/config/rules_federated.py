@@ -55,7 +55,7 @@ def federation_rules(table: FederationTable) -> Iterator[ConfigProblem]:
 
 
 def _folder_rules(table: FederationTable) -> Iterator[ConfigProblem]:
-    """Problems of a coordinator beside the driver, whose kits are folders."""
+    """Problems of a coordinator next to the driver, whose kits are folders."""
     if table.admin is None:
         works = 'admin = "secret:file:/srv/federation/admin@example.org"'
         yield ConfigProblem("federation.admin", "a reference to the folder of the admin kit", "none", works)

@@ -1,4 +1,4 @@
-"""What the driver says to the coordinator of a federated gang on a cluster, and to the rank beside it."""
+"""What the driver says to the coordinator of a federated gang on a cluster, and to its rank."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ KITS = "gangline-kit"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CoordinatorPod(Document):
-    """Coordinator beside the one rank of a federated gang: a container of its pod, with kits that the rank has not."""
+    """Coordinator of a federated gang: a container next to the one rank in its pod, with kits that the rank has not."""
 
     image: str
     """Image by digest, the site's own: what runs in it reads the kits."""

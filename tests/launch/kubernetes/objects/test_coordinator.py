@@ -43,7 +43,7 @@ def test_the_rank_has_no_kit_and_the_coordinator_no_key_of_checkpoints():
     assert pod["spec"].get("shareProcessNamespace") is None
 
 
-def test_a_gang_without_members_has_neither_container_nor_service_beside_it():
+def test_a_gang_without_members_has_neither_sidecar_nor_service_for_them():
     rendered = render_as("job", setting(CPU))
     assert rendered.shared == ()
     assert "initContainers" not in pod_of(rendered)["spec"]

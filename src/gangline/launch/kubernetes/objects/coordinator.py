@@ -1,4 +1,4 @@
-"""Coordinator of a federation in the pod of its gang: a container that has the kits, beside the rank, which has not.
+"""Coordinator of a federation in the pod of its gang: a container that has the kits, next to the rank, which has not.
 
 It starts before the rank and is ended after it. Of the pod's volumes the two share one folder, in which the rank asks
 and the coordinator answers; kits and what NVFlare's server keeps are the coordinator's alone, and in memory.

@@ -44,8 +44,8 @@ def pod_template(context: RenderContext, *, job: str, subdomain: str | None = No
         "containers": [_container(context, f"{job}-0.{context.podset.name}")],
         "volumes": [*volumes(context, job=job), *coordinator.volumes(context, job=job)],
     }
-    if beside := coordinator.containers(context):
-        spec["initContainers"] = beside
+    if sidecars := coordinator.containers(context):
+        spec["initContainers"] = sidecars
     if subdomain is not None:
         spec["subdomain"] = subdomain
     if context.priority_class is not None:

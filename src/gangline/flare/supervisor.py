@@ -1,4 +1,4 @@
-"""The coordinator as a child of whoever started it, the driver or the first process of a pod: killed, it is started
+"""The coordinator as a child of the process that started it, a driver or the first one of a pod: killed, it is started
 again, for the rank of the gang waits for it."""
 
 import subprocess
@@ -12,7 +12,7 @@ ENDING_SECONDS = 30.0
 _MOST_STARTS = 5
 
 
-class KeptCoordinator:
+class CoordinatorSupervisor:
     """Processes of a coordinator in one folder, one after the other."""
 
     def __init__(self, module: str, folder: Path, environ: Mapping[str, str]) -> None:
@@ -50,9 +50,9 @@ class KeptCoordinator:
 
 
 @contextmanager
-def kept(module: str, folder: Path, environ: Mapping[str, str]) -> Iterator[KeptCoordinator]:
+def supervised(module: str, folder: Path, environ: Mapping[str, str]) -> Iterator[CoordinatorSupervisor]:
     """A coordinator that ends with the block, by itself where it does so in time."""
-    found = KeptCoordinator(module, folder, environ)
+    found = CoordinatorSupervisor(module, folder, environ)
     try:
         yield found
         found.wait(ENDING_SECONDS)  # longer only for a gang that ended without saying so

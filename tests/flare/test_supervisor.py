@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gangline.flare import kept
+from gangline.flare import supervisor
 
 PROGRAM = """
 import os, signal, sys, time
@@ -26,8 +26,8 @@ def pids(folder, *, count):
 
 def test_a_coordinator_that_is_killed_is_started_again_and_ends_with_the_gang(tmp_path, monkeypatch):
     (tmp_path / "waiting_program.py").write_text(PROGRAM)
-    monkeypatch.setattr(kept, "ENDING_SECONDS", 0.1)
-    with kept.kept("waiting_program", tmp_path, os.environ | {"PYTHONPATH": str(tmp_path)}):
+    monkeypatch.setattr(supervisor, "ENDING_SECONDS", 0.1)
+    with supervisor.supervised("waiting_program", tmp_path, os.environ | {"PYTHONPATH": str(tmp_path)}):
         [first] = pids(tmp_path, count=1)
         os.kill(first, signal.SIGKILL)
         _, second = pids(tmp_path, count=2)
@@ -38,5 +38,5 @@ def test_a_coordinator_that_is_killed_is_started_again_and_ends_with_the_gang(tm
 
 def test_one_that_ends_by_itself_is_not_started_again(tmp_path):
     (tmp_path / "ending_program.py").write_text("")
-    with kept.kept("ending_program", tmp_path, os.environ | {"PYTHONPATH": str(tmp_path)}) as found:
+    with supervisor.supervised("ending_program", tmp_path, os.environ | {"PYTHONPATH": str(tmp_path)}) as found:
         assert found.wait(30) == 0
