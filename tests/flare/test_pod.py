@@ -4,6 +4,7 @@ import io
 import json
 import tarfile
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -113,5 +114,10 @@ def test_what_can_never_work_is_said_to_the_rank(environ, monkeypatch, tmp_path)
     monkeypatch.setattr(pod, "_POLL_SECONDS", 0.01)
     (tmp_path / "kits/server.tar").unlink()
     threading.Thread(target=pod.main, args=(environ,), daemon=True).start()
+    deadline = time.monotonic() + 10
+
+    def look():
+        assert time.monotonic() < deadline, "the rank waits"
+
     with pytest.raises(ConfigError, match=r"server\.tar: wanted an archive of a kit, found: .*No such file"):
-        MailboxMembers(tmp_path / "box").ask(CALL)
+        MailboxMembers(tmp_path / "box", on_wait=look).ask(CALL)
