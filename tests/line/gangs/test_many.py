@@ -14,7 +14,7 @@ from gangline.line.gangs import many
 from gangline.line.gangs.attempts import FinishedGang, GangShare, read_result
 from gangline.line.record.context import RunContext
 from gangline.line.record.observer import SilentObserver
-from gangline.planner.gang_plans import server_plan, worker_plans
+from gangline.planner.plans import server_plan, worker_plans
 from gangline.spec.gang.status import GangEnd, GangResult
 from gangline.storage.folder.store import FolderStore
 

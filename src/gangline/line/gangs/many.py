@@ -15,7 +15,7 @@ from gangline.line.gangs.podsets import podset_for
 from gangline.line.record.context import RunContext
 from gangline.line.record.observer import Observer, ObserverRelay
 from gangline.line.record.store import Change
-from gangline.planner.gang_plans import server_plan, worker_plans
+from gangline.planner.plans import server_plan, worker_plans
 from gangline.spec.gang.status import GangEnd
 from gangline.spec.plan import Plan
 from gangline.spec.record import Record
