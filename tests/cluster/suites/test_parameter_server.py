@@ -184,7 +184,10 @@ def test_worker_that_is_cut_off_trains_ahead_and_every_block_counts_once(cluster
         assert run.jobs().keys() == {run.record.run.id, run.gang(CUT), run.gang(OTHER)}
         with cut_off(run.address(CUT), STORE_PORT):
             began, before, others = time.monotonic(), len(run.events(CUT, "block_pushed")), len(run.pushes())
-            await_true("a worker that waits", lambda: run.events(CUT, "store_silent"), seconds=AWAY_SECONDS)
+            waits = len(run.events(CUT, "store_silent"))  # a busy machine may have had it wait before
+            await_true(
+                "a worker that waits", lambda: len(run.events(CUT, "store_silent")) > waits, seconds=AWAY_SECONDS
+            )
             ahead = len(run.events(CUT, "block_pushed"))
             assert 0 < ahead - before <= 2 * MAX_AHEAD, "what it has claimed, and what was under way"
             await_true("a long silence", lambda: time.monotonic() - began > AWAY_SECONDS, seconds=2 * AWAY_SECONDS)
@@ -197,7 +200,7 @@ def test_worker_that_is_cut_off_trains_ahead_and_every_block_counts_once(cluster
     silent, back = texts(record, "trouble")
     assert silent.startswith(f"worker {CUT} has pushed nothing for 1 min")
     assert back.startswith(f"worker {CUT} pushes again after 1 min")
-    assert back.endswith("of them without the store")
+    assert "the store gave it no answer for 1 min" in back
     without = {each.worker: each.silent_seconds for each in record.training.workers.workers}
     assert without[CUT] > AWAY_SECONDS / 2 > without[OTHER]
     assert record.ledger.seconds["exchange"] > AWAY_SECONDS / 2
