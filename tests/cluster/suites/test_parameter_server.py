@@ -212,7 +212,7 @@ def test_worker_that_is_cut_off_trains_ahead_and_every_block_counts_once(cluster
 
 @pytest.mark.row("PS2")
 def test_driver_that_dies_leaves_its_gangs_to_the_next_and_a_worker_of_another_checkout_joins(start, tmp_path):
-    run = start(blocks=160)
+    run = start(blocks=400)  # some are left when the worker that joins has started
     with run.training():
         jobs = run.jobs()
     repositories.git(tmp_path, "clone", "--quiet", str(run.repo), "other")
