@@ -79,7 +79,7 @@ def orders_key(plan: Plan) -> str:
     return f"{plan.output_prefix}/coordinator.json"
 
 
-def coordinator_variables(plan: Plan, site: Site, launcher: LauncherTraits) -> Mapping[str, str]:
+def coordinator_variables(plan: Plan, site: Site, launcher: LauncherTraits) -> dict[str, str]:
     """Variable of a gang of pods with its coordinator; empty where there is none in its pod."""
     if not (launcher.has_pods and has_members(plan)):
         return {}
