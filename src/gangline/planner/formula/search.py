@@ -167,13 +167,13 @@ def _unsupported(line: Line, layout: Layout, sync: Sync, loss_chunks: int) -> st
 def _hardware(problem: PlanProblem, world: int) -> tuple[Hardware, str]:
     """Rates of the pool; where one is missing, rates at which only the work counts, and what is missing."""
     pool = problem.pool
-    flops, memory = pool.flops_per_second.get(problem.precision), pool.memory_bytes_per_second
+    flops, memory = pool.gpu.flops_per_second.get(problem.precision), pool.gpu.memory_bytes_per_second
     node = ranks_per_node(pool, world)
     lacks = {
         f"flops_per_second.{problem.precision}": flops,
         "memory_bytes_per_second": memory,
-        "link_bytes_per_second": pool.link_bytes_per_second if min(node, world) > 1 else 1.0,
-        "network_bytes_per_second": pool.network_bytes_per_second if world > node else 1.0,
+        "link_bytes_per_second": pool.gpu.link_bytes_per_second if min(node, world) > 1 else 1.0,
+        "network_bytes_per_second": pool.gpu.network_bytes_per_second if world > node else 1.0,
     }
     missing = [name for name, rate in lacks.items() if not rate]
     if not flops or not memory or missing:
