@@ -17,7 +17,7 @@ from gangline.planner.layouts.layout import Layout, explicit_layout
 from gangline.planner.layouts.schedules import SPLIT
 from gangline.planner.pool import MOST_AUTO, check_world, ranks_per_node
 from gangline.planner.problem import PlanProblem
-from gangline.planner.settings import bucket_bytes, step_load
+from gangline.planner.settings import bucket_bytes, line_memory, step_load
 from gangline.spec.config.line import Line
 from gangline.spec.plan import SCHEDULE_NAMES, PipelineSchedule
 from gangline.spec.profile import ModelProfile, ParameterShape
@@ -90,6 +90,7 @@ def formula_question(
         usable_bytes=inf if usable is None else usable,
         usable_host_bytes=inf if room is None else room,
         precision=problem.precision,
+        memory=line_memory(problem.line),
         optimizer=optimizer,
         averaging=averaging_of(problem.line, problem.profile),
         support=partial(_unsupported, problem.line),
