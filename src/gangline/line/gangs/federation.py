@@ -1,7 +1,7 @@
 """The carrier of a federated run next to the gang, whose rank asks members through it: a process of the driver, or on a
 cluster a container of the gang's pod, for which the driver writes its orders into the store."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
