@@ -16,7 +16,7 @@ from gangline.checkpoint import dcp
 from gangline.checkpoint.dcp import StrictLoadPlanner
 from gangline.checkpoint.format.folder import CheckpointFolder, CheckpointState
 from gangline.checkpoint.format.fused_state import ConvertedState
-from gangline.checkpoint.format.index import EXTRA, MODEL, OPTIMIZER, RANKS, Index, StoredTensor, own_head
+from gangline.checkpoint.format.index import EXTRA, MODEL, OPTIMIZER, RANKS, Index, own_head
 from gangline.checkpoint.format.manifest import MANIFEST, Manifest, RefusedCheckpoint, list_checkpoints
 from gangline.checkpoint.fused_loads import as_model, equal_values, require_equal
 from gangline.checkpoint.host_tensors import DTYPES, local_chunk
@@ -37,7 +37,7 @@ def wanted_extras(index: Index, extra: Mapping[str, Tensor]) -> tuple[dict[str, 
         stored = index.tensors.get(EXTRA + name)
         if stored is None:
             notes.append(f"{EXTRA}{name} is not in the checkpoint: it is initialized")
-        elif _differs(stored, tensor):
+        elif stored.shape != tuple(tensor.size()) or DTYPES[stored.dtype] != tensor.dtype:
             notes.append(f"{EXTRA}{name} is {stored.dtype} {stored.shape} in the checkpoint: it is initialized")
         else:
             wanted[EXTRA + name] = tensor
@@ -57,10 +57,6 @@ def own_extras(index: Index, head: str) -> tuple[dict[str, Tensor], list[str]]:
         else []
     )
     return fresh, notes
-
-
-def _differs(stored: StoredTensor, tensor: Tensor) -> bool:
-    return stored.shape != tuple(tensor.size()) or DTYPES[stored.dtype] != tensor.dtype
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -78,7 +78,8 @@ def drill(
     )
     record, found = drill_in_dedicated_run(context, request) if run is None else _drill_in_run(context, request, run)
     again = _replay(found, request, run)
-    tell(_result_line(found, again))
+    text = f"{verdict_text(found)} {found.reason}".rstrip()
+    tell(f"result   {text}    replay: {again}")
     return DrillReport(run=record.run.id, drill=found, replay=again)
 
 
@@ -163,8 +164,3 @@ def _replay(found: Drill, request: DrillRequest, run: str | None) -> str:
     words += [f"--run {run}"] if run else []
     words += [f"--{key} {value}" for key, value in found.arguments.items() if key in {"rank", "step", "seconds"}]
     return " ".join([*words, f"--seed {request.seed}"])
-
-
-def _result_line(found: Drill, again: str) -> str:
-    text = f"{verdict_text(found)} {found.reason}".rstrip()
-    return f"result   {text}    replay: {again}"

@@ -82,7 +82,7 @@ def read_training_result(ctx: RunContext, finished: FinishedGang, *, written: Me
         losses,
         steps=max(plan.steps, max(losses, default=0)),
         base=base.curve if base else None,
-        floor_percent=_floor(ctx),
+        floor_percent=min((gate.floor_percent for gate in ctx.line.gate.quality), default=0.1),
         origin=base.run.id if base else "",
     )
     ranks = read_ranks(ctx.store, plan.output_prefix, world_size=plan.world_size)
@@ -192,10 +192,6 @@ def _profiles(ctx: RunContext, plan: Plan) -> tuple[Artifact, ...]:
     if left_out:
         ctx.record_event("train", "profiles", f"{len(left_out)} files left out: {left_out[0]}")
     return found
-
-
-def _floor(ctx: RunContext) -> float:
-    return min((gate.floor_percent for gate in ctx.line.gate.quality), default=0.1)
 
 
 def _not_finite(rows: StepTable) -> dict[str, str]:

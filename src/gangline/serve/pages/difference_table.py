@@ -45,24 +45,20 @@ def differences(ordered: Sequence[Record]) -> list[tuple[str, list[TableRow]]]:
     return kinds
 
 
-def _reads_of(record: Record) -> dict[str, str]:
-    ran = record.ran
-    reads = (*ran.reads, *ran.listed) if ran is not None and are_listed(ran) else ()
-    return {read.path: content_words(read) for read in reads}
-
-
 def _inputs_of(record: Record) -> dict[str, dict[str, str]]:
     inputs, plan = record.inputs, record.plan
     digests = {"code": inputs.code, "environment": inputs.environment, "image": inputs.image, "data": inputs.data}
     shape = {"name": plan.name, "ranks": plan.world_size, "precision": plan.precision, "device": plan.device,
              "micro batch": plan.micro_batch,
              "samples by replica": shares_words(plan.shares) or "equal"} if plan else {}  # fmt: skip
+    ran = record.ran
+    reads = (*ran.reads, *ran.listed) if ran is not None and are_listed(ran) else ()
     return {
         "line.toml": {name: _said(value) for name, value in inputs.values.items()},
         "package": imported_versions(record) or dict(inputs.versions),
         "digest": {name: short(digest, 12) for name, digest in digests.items() if digest},
         "plan": {name: str(value) for name, value in shape.items()},
-        "undeclared read": _reads_of(record),
+        "undeclared read": {read.path: content_words(read) for read in reads},
         "run": {"target": record.run.target, "seeds": ", ".join(map(str, inputs.seeds))},
     }
 

@@ -77,7 +77,7 @@ def _compression_rules(table: TrainTable) -> Iterator[ConfigProblem]:
         wanted = f"an axis dp_replicate for {compression.kind}"
         works = 'bf16 works wherever ranks average; "ddp" and "hsdp" have replicas'
         yield ConfigProblem("train.compression.kind", wanted, f"strategy = {show(table.strategy)}", works)
-    elif compression.kind not in ("none", "bf16") and _is_cut(table):
+    elif compression.kind not in ("none", "bf16") and any(_uses(table, axis) for axis in MODEL_AXES):
         works = "bf16 works wherever ranks average; without tp, cp, pp and ep every kind does"
         yield ConfigProblem(
             "train.compression.kind", "none or bf16 where the model is cut", show(compression.kind), works
@@ -152,10 +152,6 @@ def _has_replicas(table: TrainTable) -> bool:
     if table.strategy == "explicit":
         return table.mesh.dp_replicate > 1
     return traits_of(table.strategy) is None or _is(table, lambda traits: traits.has_replicas)
-
-
-def _is_cut(table: TrainTable) -> bool:
-    return any(_uses(table, axis) for axis in MODEL_AXES)
 
 
 def _uses(table: TrainTable, axis: Axis) -> bool:

@@ -30,7 +30,8 @@ def list_page(wire: S3Client, prefix: str, after: str, size: int) -> Sequence[En
         for each in objects
         if each.object_name is not None and each.size is not None and each.last_modified is not None
     ]
-    _demand_progress(wire, prefix, found, after)
+    if found and after and found[-1].key.encode(errors="replace") <= after.encode(errors="replace"):
+        raise _repeats(wire, prefix)
     return found
 
 
@@ -61,11 +62,6 @@ def _read(wire: S3Client, prefix: str, answer: HttpResponse, parse: Callable[[An
             f"store {wire.place.url}: wanted a listing of {prefix or 'all keys'} as S3 XML ({error}); "
             "is store.endpoint that of an S3 server?"
         ) from error
-
-
-def _demand_progress(wire: S3Client, prefix: str, found: Sequence[Entry], after: str) -> None:
-    if found and after and found[-1].key.encode(errors="replace") <= after.encode(errors="replace"):
-        raise _repeats(wire, prefix)
 
 
 def _repeats(wire: S3Client, prefix: str) -> StorageError:
