@@ -31,6 +31,7 @@ ENVIRONMENT_READERS = {
     "kfp/run_stage.py": "entry point of a pipeline task",
     "infer/__main__.py": "entry point of a server",
     "flare/coordinator.py": "entry point of the process next to a gang, and what NVFlare's server inherits",
+    "flare/pod.py": "entry point of a container",
     "git/command.py": "what git inherits",
     "launch/sandbox/environment.py": "what model code inherits",
     "launch/slurm/lives.py": "entry point of the script of a job",

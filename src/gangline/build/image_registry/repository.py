@@ -11,7 +11,7 @@ from gangline.build.image_registry.http import RegistryHttp, read_body, read_pie
 from gangline.build.image_registry.reference import ImageReference
 from gangline.build.oci import documents
 from gangline.build.oci.documents import Descriptor, Image, Platform
-from gangline.build.oci.layout import MAX_DOCUMENT_BYTES, Layout
+from gangline.build.oci.layout import MAX_DOCUMENT_BYTES, ImageLayout
 from gangline.errors import ConfigError, IntegrityError, StorageError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class ImageRepository:
         return answer.status == 200
 
     def push(
-        self, layout: Layout, manifest: Descriptor, *, tag: str, base: "ImageRepository | None" = None
+        self, layout: ImageLayout, manifest: Descriptor, *, tag: str, base: "ImageRepository | None" = None
     ) -> Descriptor:
         """Write an image of `layout` under `tag` and read it back.
 
@@ -115,7 +115,7 @@ class ImageRepository:
     def __str__(self) -> str:
         return f"{self.host}/{self.repository}"
 
-    def _push_blob(self, blob: Descriptor, layout: Layout, base: "ImageRepository | None") -> None:
+    def _push_blob(self, blob: Descriptor, layout: ImageLayout, base: "ImageRepository | None") -> None:
         """Try a few times whole: an upload that broke starts again."""
         for attempt in range(1, _TRIES + 1):
             try:
@@ -127,7 +127,7 @@ class ImageRepository:
             else:
                 return
 
-    def _source(self, blob: Descriptor, layout: Layout, base: "ImageRepository | None") -> Path:
+    def _source(self, blob: Descriptor, layout: ImageLayout, base: "ImageRepository | None") -> Path:
         path = layout.path(blob)
         if not path.exists():
             if base is None:

@@ -25,7 +25,7 @@ from gangline.line.results.profiles import profile_artifacts
 from gangline.line.results.rank_times import read_parts, read_ranks, read_save_seconds
 from gangline.line.results.training_summary import read_training
 from gangline.metrics.step_table import StepTable, drop_from, finite, step_of
-from gangline.planner.gang_plans import worker_plans
+from gangline.planner.plans import worker_plans
 from gangline.spec.federated import FederationResult
 from gangline.spec.forecast import Forecast, Term
 from gangline.spec.gang.status import read_event
