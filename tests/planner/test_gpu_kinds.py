@@ -93,8 +93,8 @@ def test_second_kind_that_gains_less_than_the_band_stays_out():
 
 def test_messages_between_servers_go_at_the_rate_of_the_slower_kind():
     pair = GpuPair.of(line(), BOTH.kinds, lambda asked, each: PlanRequest.about(asked, SITE, each, TRACED, ()))
-    assert [each.pool.network_bytes_per_second for each in pair.requests] == [20e9, 20e9]
-    assert [each.pool.flops_per_second["bf16"] for each in pair.requests] == [400e12, 140e12]
+    assert [each.pool.gpu.network_bytes_per_second for each in pair.requests] == [20e9, 20e9]
+    assert [each.pool.gpu.flops_per_second["bf16"] for each in pair.requests] == [400e12, 140e12]
 
 
 def test_no_split_is_done_sooner_than_the_one_of_a_traced_model():

@@ -57,9 +57,9 @@ def test_a_kind_is_asked_for_without_any_file(wanted, name, nodes, memory):
 def test_rates_of_a_built_in_kind_are_called_assumed():
     pool = open_pool(*asked("h100:64"))
     assert (pool.rates_origin, pool.exchange_origin) == ("assumed", "assumed, latency assumed")
-    assert pool.flops_per_second["bf16"] == pytest.approx(0.45 * 989e12)
-    assert pool.network_bytes_per_second == 40e9
-    assert pool.price_per_hour is None
+    assert pool.gpu.flops_per_second["bf16"] == pytest.approx(0.45 * 989e12)
+    assert pool.gpu.network_bytes_per_second == 40e9
+    assert pool.gpu.price_per_hour is None
 
 
 @pytest.mark.parametrize("name", ["h100", "H100", "NVIDIA H100 80GB HBM3"])
@@ -67,7 +67,7 @@ def test_what_the_site_describes_wins_also_by_the_drivers_name(name):
     site, found = asked("h100:8", Site(gpu={name: OWN}))
     assert site.gpu == {name: OWN}
     assert open_pool(site, found).rates_origin == "given"
-    assert open_pool(site, found).flops_per_second == {"bf16": 500e12}
+    assert open_pool(site, found).gpu.flops_per_second == {"bf16": 500e12}
 
 
 def test_a_kind_that_the_site_does_not_describe_is_planned_for_with_its_own():
@@ -80,7 +80,7 @@ def test_links_that_a_fabric_states_are_not_called_assumed():
     network = Fabric(nic_bytes_per_second=25e9, intra_bus_bytes_per_second=300e9)
     pool = open_pool(*asked("h100:64", network=network))
     assert (pool.rates_origin, pool.exchange_origin) == ("assumed", "given, latency assumed")
-    assert (pool.link_bytes_per_second, pool.network_bytes_per_second) == (300e9, 20e9)
+    assert (pool.gpu.link_bytes_per_second, pool.gpu.network_bytes_per_second) == (300e9, 20e9)
     late = replace(network, nic_latency_seconds=5e-6, intra_latency_seconds=1e-6)
     assert open_pool(*asked("h100:64", network=late)).latency_origin == "given"
 

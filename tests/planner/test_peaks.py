@@ -50,9 +50,13 @@ def test_of_others_nothing_is_made_up(name):
 def test_what_the_site_gives_goes_before_what_is_published():
     table = GpuTable(memory_bytes=80e9, flops_per_second={"bf16": 400e12}, memory_bytes_per_second=2e12)
     pool = open_pool(Site(gpu={"x": table}), gpus(8, name="NVIDIA H100 80GB HBM3"))
-    assert (pool.rates_origin, pool.flops_per_second["bf16"], pool.memory_bytes_per_second) == ("given", 400e12, 2e12)
+    assert (pool.rates_origin, pool.gpu.flops_per_second["bf16"], pool.gpu.memory_bytes_per_second) == (
+        "given",
+        400e12,
+        2e12,
+    )
     pool = open_pool(Site(), gpus(8, name="NVIDIA H100 80GB HBM3"))
-    assert (pool.rates_origin, pool.flops_per_second["bf16"], pool.memory_bytes_per_second) == (
+    assert (pool.rates_origin, pool.gpu.flops_per_second["bf16"], pool.gpu.memory_bytes_per_second) == (
         "published",
         989e12,
         3.35e12,

@@ -21,9 +21,8 @@ PUBLIC = {
     "layouts.bubble": ("require_schedule",),
     "layouts.degrees": ("NO_RULES", "degrees_that_work"),
     "layouts.layout": ("Layout", "program_decides"),
-    "layouts.pipeline": ("pipeline_conflicts_of_plan",),
+    "layouts.pipeline": ("pipeline_conflicts_of_plan", "stage_ranges", "stages_of_parameters"),
     "layouts.schedules": ("SINGLE", "num_stages", "owner_of", "stages_of"),
-    "layouts.stage_cut": ("stage_ranges", "stages_of_parameters"),
     "plans": (
         "choice_of_run", "evaluate_plan", "line_of_worker", "make_plan", "prove_plan", "reader_processes",
         "require_exchange", "seed_plan", "server_plan", "worker_exchange", "worker_plan", "worker_plans",

@@ -26,7 +26,7 @@ from gangline.planner.reasons import (
     winner_reason,
 )
 from gangline.planner.request import Ask, PlanRequest
-from gangline.planner.settings import FittedSetting
+from gangline.planner.settings import FittedSetting, line_memory
 from gangline.planner.suggestion import FittingPlan, suggest_change
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
@@ -226,7 +226,7 @@ def _candidate(request: PlanRequest, ranking: Ranking, layout: Layout, second: L
         reason = chosen_reason(
             layout, setting, request.profile, moment_bytes=request.optimizer.moment_bytes,
             is_requested=line.train.strategy != "auto",
-            is_only=len(ranking.runnable) + len(ranking.unsupported) == 1, line_memory=_line_memory(line),
+            is_only=len(ranking.runnable) + len(ranking.unsupported) == 1, line_memory=line_memory(line),
             win_reason=winner_reason(request, ranking),
         )  # fmt: skip
         return replace(candidate, verdict="chosen", reason=reason)
@@ -235,17 +235,6 @@ def _candidate(request: PlanRequest, ranking: Ranking, layout: Layout, second: L
         is_second = lost.verdict in ("lost", "more_axes") and layout == second
         return replace(candidate, verdict="runner_up" if is_second else lost.verdict, reason=lost.words)
     return candidate
-
-
-def _line_memory(line: Line) -> Memory:
-    """What the line itself asks for."""
-    table = line.train.memory
-    return Memory(
-        activation_checkpointing="none" if table.activation_checkpointing == "auto" else table.activation_checkpointing,
-        loss_chunks=1 if table.loss_chunks == "auto" else table.loss_chunks,
-        offload="none" if table.offload == "auto" else table.offload,
-        gradient_sync="last" if table.gradient_sync == "auto" else table.gradient_sync,
-    )
 
 
 def _choice(request: PlanRequest, ranking: Ranking) -> PlanChoice:

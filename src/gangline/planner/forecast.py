@@ -54,7 +54,7 @@ def forecast_of(problem: PlanProblem, layout: Layout, options: Setting, memory_b
         gpu_hours=hours,
         money=_money(hours, pool),
         flops_per_sample=trace.flops_per_sample if trace else None,
-        device_flops=pool.flops_per_second.get(options.precision),
+        device_flops=pool.gpu.flops_per_second.get(options.precision),
         terms=terms,
         missing="" if equal else by_parts.missing,
         origin=f"measured n={len(equal)}" if equal else by_parts.origin,
@@ -186,7 +186,7 @@ def _outside_steps(problem: PlanProblem) -> float:
 def _money(hours: float | None, pool: Pool) -> float | None:
     if hours == 0:
         return 0.0
-    return None if hours is None or pool.price_per_hour is None else hours * pool.price_per_hour
+    return None if hours is None or pool.gpu.price_per_hour is None else hours * pool.gpu.price_per_hour
 
 
 def gradient_buckets(

@@ -1,8 +1,7 @@
 """Devices that a plan may use, and the world sizes and micro-batches that they, the line and the batch allow."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from gangline.errors import ConfigError
 from gangline.fabric.inventory import Fabric
@@ -21,6 +20,8 @@ CPU_RESERVE_BYTES = 200_000_000
 """Private memory of a rank forked from a process with torch in it, before the first parameter (163 MB measured)."""
 
 _GPU_RESERVE_BYTES = 4_000_000_000
+NO_GPU = GpuTable(memory_bytes=0.0)
+"""A kind of which nothing is known, and cores."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,34 +41,20 @@ class Pool:
     """Bytes of one rank: context, communicators, libraries."""
     margin: float
     """Share by which a forecast may be short of the peak."""
-    price_per_hour: float | None = None
-    """Price of one GPU."""
-    flops_per_second: Mapping[str, float] = field(default_factory=dict)
-    """Rate of one GPU by precision; empty: not known, as of cores."""
-    memory_bytes_per_second: float | None = None
-    """Rate of one GPU."""
-    link_bytes_per_second: float | None = None
-    """Rate of one GPU to others of its node; None: not given."""
-    network_bytes_per_second: float | None = None
-    """Rate of one GPU to those of other nodes; None: not given."""
-    link_latency_seconds: float | None = None
-    """Latency of a message to another GPU of its node; None: not given."""
-    network_latency_seconds: float | None = None
-    """Latency of a message to a GPU of another node; None: not given."""
+    gpu: GpuTable = NO_GPU
+    """What is known of one GPU, as the site gives it, rates of its maker where the site gives none."""
     fabric: Fabric | None = None
     """Network by whose paths messages between nodes go; None: as if nothing shared a link."""
-    host_link_bytes_per_second: float | None = None
-    """Rate of one GPU to the memory of its node; None: not given."""
-    host_memory_bytes_per_second: float | None = None
-    """Rate of one node; None: not given."""
     host_memory_bytes: float | None = None
     """Memory of one node, in addition to its GPUs; None: not known, or there are none."""
     rates_origin: str = ""
     """Where both rates come from: `given` by the site, `published` by the maker, `assumed` as shares of what it
     publishes; empty: not known."""
 
-    assumed: frozenset[str] = frozenset()
-    """Keys of `[gpu.NAME]` whose values are assumed, where the kind is a built-in one."""
+    @property
+    def assumed(self) -> frozenset[str]:
+        """Keys of `[gpu.NAME]` whose values are assumed, where the kind is a built-in one."""
+        return frozenset(self.gpu.assumed if isinstance(self.gpu, KnownGpu) else ())
 
     @property
     def exchange_origin(self) -> str:
@@ -79,7 +66,7 @@ class Pool:
     @property
     def latency_origin(self) -> str:
         """`given`, `assumed`, or `not stated`."""
-        if self.link_latency_seconds is None and self.network_latency_seconds is None:
+        if self.gpu.link_latency_seconds is None and self.gpu.network_latency_seconds is None:
             return "not stated"
         return "assumed" if self.assumed & LINK_LATENCIES else "given"
 
@@ -108,15 +95,10 @@ def open_pool(site: Site, inventory: Inventory, *, fabric: Fabric | None = None)
     if gpus is not None:
         return replace(_gpu_pool(site, inventory, gpus), fabric=fabric)
     return Pool(
-        device="cpu",
-        name="cpu",
-        num_nodes=inventory.num_nodes,
-        slots=inventory.cores,
-        preferred=min(CPU_RANKS, inventory.cores),
-        node_memory_bytes=inventory.memory_bytes,
-        reserve_bytes=CPU_RESERVE_BYTES,
-        margin=site.plan.memory_margin,
-    )
+        device="cpu", name="cpu", num_nodes=inventory.num_nodes, slots=inventory.cores,
+        preferred=min(CPU_RANKS, inventory.cores), node_memory_bytes=inventory.memory_bytes,
+        reserve_bytes=CPU_RESERVE_BYTES, margin=site.plan.memory_margin,
+    )  # fmt: skip
 
 
 def choose_precision(line: Line, inventory: Inventory) -> Precision:
@@ -132,34 +114,21 @@ def choose_precision(line: Line, inventory: Inventory) -> Precision:
 
 
 def _gpu_pool(site: Site, inventory: Inventory, gpus: Devices) -> Pool:
-    table = gpu_table(site, gpus.name)
+    table, peak = gpu_table(site, gpus.name), peak_of(gpus.name)
     memory = gpus.memory_bytes or (table.memory_bytes if table else None)
-    peak = peak_of(gpus.name)
-    given = table is not None and bool(table.flops_per_second)
-    assumed = frozenset(table.assumed if isinstance(table, KnownGpu) else ())
+    rates = table or NO_GPU
+    given = bool(rates.flops_per_second)
+    gpu = rates if peak is None else replace(
+        rates, flops_per_second=dict(rates.flops_per_second or peak.flops_per_second),
+        memory_bytes_per_second=rates.memory_bytes_per_second or peak.memory_bytes_per_second,
+    )  # fmt: skip
     return Pool(
-        device="cuda",
-        name=gpus.name,
-        num_nodes=inventory.num_nodes,
-        slots=gpus.count,
-        preferred=gpus.count,
-        node_memory_bytes=memory * gpus.count if memory else None,
-        host_memory_bytes=inventory.memory_bytes,
-        host_link_bytes_per_second=table.host_link_bytes_per_second if table else None,
-        host_memory_bytes_per_second=table.host_memory_bytes_per_second if table else None,
-        reserve_bytes=_reserve(table, memory),
-        margin=site.plan.memory_margin,
-        price_per_hour=table.price_per_hour if table else None,
-        flops_per_second=table.flops_per_second if table and given else peak.flops_per_second if peak else {},
-        memory_bytes_per_second=(table.memory_bytes_per_second if table else None)
-        or (peak.memory_bytes_per_second if peak else None),
-        link_bytes_per_second=table.link_bytes_per_second if table else None,
-        network_bytes_per_second=table.network_bytes_per_second if table else None,
-        link_latency_seconds=table.link_latency_seconds if table else None,
-        network_latency_seconds=table.network_latency_seconds if table else None,
-        rates_origin="assumed" if assumed else "given" if given else "published" if peak else "",
-        assumed=assumed,
-    )
+        device="cuda", name=gpus.name, num_nodes=inventory.num_nodes, slots=gpus.count, preferred=gpus.count,
+        node_memory_bytes=memory * gpus.count if memory else None, host_memory_bytes=inventory.memory_bytes,
+        reserve_bytes=table.reserve_bytes if table else min(_GPU_RESERVE_BYTES, (memory or 0) / 8),
+        margin=site.plan.memory_margin, gpu=gpu,
+        rates_origin="assumed" if isinstance(gpu, KnownGpu) else "given" if given else "published" if peak else "",
+    )  # fmt: skip
 
 
 def gpu_table(site: Site, name: str) -> GpuTable | None:
@@ -170,12 +139,6 @@ def gpu_table(site: Site, name: str) -> GpuTable | None:
 def has_own_rates(site: Site, name: str) -> bool:
     """The rates of this kind of GPU are its own: a site that describes one kind lends them to whatever is there."""
     return len(site.gpu) != 1 or name in site.gpu
-
-
-def _reserve(table: GpuTable | None, memory: float | None) -> float:
-    if table is not None:
-        return table.reserve_bytes
-    return min(_GPU_RESERVE_BYTES, (memory or 0) / 8)
 
 
 MOST_RANKS_PER_CORE = 16

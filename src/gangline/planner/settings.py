@@ -1,7 +1,7 @@
 """How a layout is run: what `train.memory` leaves open, the passes of a step, widths of their numbers. Pure."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Literal
 
@@ -135,6 +135,12 @@ class FittedSetting:
         return effort(self.memory)
 
 
+def line_memory(line: Line) -> Memory:
+    """What the line itself asks for; what it leaves open is not given up for memory."""
+    table, names = line.train.memory, (each.name for each in fields(Memory))
+    return Memory(**{name: value for name in names if (value := getattr(table, name)) != "auto"})
+
+
 def effort(memory: Memory) -> int:
     """A loss in pieces computes its head again, `full` all blocks; gradients of each pass are sent as often; a host is
     slower than all of it."""
@@ -154,14 +160,14 @@ def memories(line: Line, layout: Layout, device: Device, profile: ModelProfile |
         device: That it runs on.
         profile: Of the model; None: nothing is known of it.
     """
-    requested = line.train.memory.offload
+    asked, requested = line_memory(line), line.train.memory.offload
     offloads = ["none"] if requested == "auto" else [requested]
     if requested == "auto" and device == "cuda" and layout.wrapping.shards and profile is not None:
         offloads.append("cpu")
     syncs = gradient_syncs(line, layout, device, profile)
     words, pieces = _checkpointing_values(line, layout, profile), _chunks(line, layout, profile)
     for offload, sync, word, chunks in product(offloads, syncs, words, pieces):
-        yield Memory(activation_checkpointing=word, loss_chunks=chunks, offload=offload, gradient_sync=sync)  # type: ignore[arg-type]  # words of its keys
+        yield replace(asked, activation_checkpointing=word, loss_chunks=chunks, offload=offload, gradient_sync=sync)  # type: ignore[arg-type]  # words of its keys
 
 
 def gradient_syncs(

@@ -49,9 +49,9 @@ class GpuPair:
         """All nodes of both kinds."""
         nodes = sum(each.num_nodes for each in kinds)
         first, second = (ask(line, replace(each, num_nodes=nodes, others=())) for each in kinds)
-        rates = [each.pool.network_bytes_per_second for each in (first, second)]
+        rates = [each.pool.gpu.network_bytes_per_second for each in (first, second)]
         across = None if None in rates else min(filter(None, rates))
-        waits = [each.pool.network_latency_seconds for each in (first, second)]
+        waits = [each.pool.gpu.network_latency_seconds for each in (first, second)]
         latency = max((each for each in waits if each is not None), default=None)
         return cls(line, kinds, (_with_network(first, across, latency), _with_network(second, across, latency)))
 
@@ -93,8 +93,8 @@ class GpuPair:
     def money(self, forecast: Forecast) -> list[float | None]:
         """Money of each kind, of a gang that takes as long as `forecast` says."""
         return [
-            None if forecast.gpu_hours is None or request.pool.price_per_hour is None
-            else forecast.gpu_hours * ranks / self.world_size * request.pool.price_per_hour
+            None if forecast.gpu_hours is None or request.pool.gpu.price_per_hour is None
+            else forecast.gpu_hours * ranks / self.world_size * request.pool.gpu.price_per_hour
             for ranks, request in zip(self.ranks, self.requests, strict=True)
         ]  # fmt: skip
 
@@ -126,7 +126,8 @@ def with_batch(request: PlanRequest, global_batch: int) -> PlanRequest:
 
 
 def _with_network(request: PlanRequest, across: float | None, latency: float | None) -> PlanRequest:
-    pool = replace(request.pool, network_bytes_per_second=across, network_latency_seconds=latency)
+    gpu = replace(request.pool.gpu, network_bytes_per_second=across, network_latency_seconds=latency)
+    pool = replace(request.pool, gpu=gpu)
     return replace(request, pool=pool)
 
 

@@ -36,7 +36,7 @@ from gangline.line.gangs.warnings import warning_of
         ("progress", "worker_silent", {"worker": 2, "seconds": 75.0},
          "worker 2 has pushed nothing for 1 min 15 s; the others train on"),
         ("progress", "worker_back", {"worker": 2, "seconds": 90.0, "without_store": 80.0},
-         "worker 2 pushes again after 1 min 30 s, 1 min 20 s of them without the store"),
+         "worker 2 pushes again after 1 min 30 s; the store gave it no answer for 1 min 20 s"),
         ("progress", "worker_back", {"worker": 2, "seconds": 90.0, "without_store": 0.0},
          "worker 2 pushes again after 1 min 30 s"),
         ("progress", "worker_slow", {"worker": 3, "ratio": 3.04},

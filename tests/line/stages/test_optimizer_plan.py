@@ -22,8 +22,8 @@ from gangline.planner.cost.memory import rank_parts
 from gangline.planner.cost.traffic import collectives
 from gangline.planner.forecast import formula_of
 from gangline.planner.layouts.layout import Layout
+from gangline.planner.layouts.pipeline import stage_ranges
 from gangline.planner.layouts.schedules import num_stages, stages_of
-from gangline.planner.layouts.stage_cut import stage_ranges
 from gangline.planner.pool import open_pool
 from gangline.planner.problem import PlanProblem
 from gangline.planner.settings import Setting

@@ -5,8 +5,7 @@ from tests.planner.cases import line
 from tests.planner.transformers import EIGHT, transformer
 
 from gangline.planner.layouts.bubble import StageCosts, bubble
-from gangline.planner.layouts.pipeline import SIMULATED_PER_STAGE, idle_share
-from gangline.planner.layouts.stage_cut import stage_weights
+from gangline.planner.layouts.pipeline import SIMULATED_PER_STAGE, idle_share, stage_weights
 from gangline.spec.mesh import Mesh
 
 TRACE = transformer(**EIGHT, sequence=4096).traces[0]

@@ -46,7 +46,9 @@ def test_worker_that_joined_is_not_missed(tmp_path):
 
 
 def test_slow_worker_is_named_once_and_not_before_there_are_enough_blocks(tmp_path):
-    pushes = pushes_of(tmp_path, *((worker, 3.0 if worker == 2 else 1.0) for _ in range(12) for worker in (1, 2, 3)))
+    pushes = pushes_of(
+        tmp_path, *((worker, 3.0 if worker == 2 else 1.0) for _ in range(2 * FEWEST_BLOCKS) for worker in (1, 2, 3))
+    )
     watch = WorkerWatch(3, now=0.0)
     few = 3 * (FEWEST_BLOCKS - 1)
     assert told(watch, pushes[:few], 1.0) == []
@@ -55,6 +57,6 @@ def test_slow_worker_is_named_once_and_not_before_there_are_enough_blocks(tmp_pa
 
 
 def test_equal_workers_are_not_slow_whatever_one_block_takes(tmp_path):
-    rows = [(worker, 30.0 if number == worker else 1.0) for number in range(8) for worker in (1, 2)]
+    rows = [(worker, 30.0 if number == worker else 1.0) for number in range(2 * FEWEST_BLOCKS) for worker in (1, 2)]
     watch = WorkerWatch(2, now=0.0)
     assert told(watch, pushes_of(tmp_path, *rows), 1.0) == []

@@ -77,7 +77,7 @@ def _worker_silent(data: Data) -> str:
 def _worker_back(data: Data) -> str:
     """How long a worker was missed, and how long it had no answer of the store, as it measured it."""
     away, without = (float(data.get(name) or 0.0) for name in ("seconds", "without_store"))
-    why = f", {format_seconds(without)} of them without the store" if without else ""
+    why = f"; the store gave it no answer for {format_seconds(without)}" if without else ""
     return f"worker {data.get('worker')} pushes again after {format_seconds(away)}{why}"
 
 

@@ -13,8 +13,8 @@ from gangline.optim.plan.simulate import StepPrediction, simulate
 from gangline.optim.plan.work import device_curve, matrix_work, rule_spec
 from gangline.planner.cost.memory import num_owners
 from gangline.planner.layouts.layout import Layout
+from gangline.planner.layouts.pipeline import stages_of_parameters
 from gangline.planner.layouts.schedules import num_stages, owner_of
-from gangline.planner.layouts.stage_cut import stages_of_parameters
 from gangline.spec.config.line import Line
 from gangline.spec.config.matrix_rule import MatrixRuleTable, read_matrix_rule
 from gangline.spec.forecast import UpdateTraffic

@@ -152,8 +152,8 @@ def link_rates(pool: Pool, world_size: int, *, stages: int = 1, edges: EdgeBytes
     if pool.fabric is not None and 1 < servers <= len(pool.fabric.servers):
         paths = _paths(pool.fabric, planned_order(pool.fabric, servers, stages=stages, edges=edges), node)
     return LinkRates(
-        node=node, inside=pool.link_bytes_per_second, across=pool.network_bytes_per_second,
-        inside_latency=pool.link_latency_seconds or 0.0, across_latency=pool.network_latency_seconds or 0.0,
+        node=node, inside=pool.gpu.link_bytes_per_second, across=pool.gpu.network_bytes_per_second,
+        inside_latency=pool.gpu.link_latency_seconds or 0.0, across_latency=pool.gpu.network_latency_seconds or 0.0,
         paths=paths,
     )  # fmt: skip
 

@@ -94,11 +94,11 @@ def speeds_of(
             rates=rates,
             crowd=crowd,
         )
-    flops = pool.flops_per_second.get(precision)
+    flops = pool.gpu.flops_per_second.get(precision)
     if not flops:
         return None
     return Speeds(
-        origin=pool.rates_origin, flops_per_second=flops, memory_bytes_per_second=pool.memory_bytes_per_second,
+        origin=pool.rates_origin, flops_per_second=flops, memory_bytes_per_second=pool.gpu.memory_bytes_per_second,
         links=link_rates(pool, world_size, stages=stages, edges=edges), exchange_origin=pool.exchange_origin,
         latency_origin=pool.latency_origin,
     )  # fmt: skip
@@ -166,7 +166,7 @@ class HostRates:
 
 def host_rates(pool: Pool, ranks_per_node: int) -> HostRates:
     """Rates as the site gives them, else assumed."""
-    link, memory = pool.host_link_bytes_per_second, pool.host_memory_bytes_per_second
+    link, memory = pool.gpu.host_link_bytes_per_second, pool.gpu.host_memory_bytes_per_second
     return HostRates(
         link_bytes_per_second=link or ASSUMED_LINK_BYTES_PER_SECOND,
         memory_bytes_per_second=(memory or ASSUMED_MEMORY_BYTES_PER_SECOND) / ranks_per_node,

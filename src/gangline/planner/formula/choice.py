@@ -124,7 +124,7 @@ def forecast_of_layout(problem: PlanProblem, model: Transformer, plan: LayoutPla
     step = sum(each.seconds for each in terms) if terms else None
     wall = None if step is None else steps * step
     hours = None if wall is None else wall * world / 3600
-    price = pool.price_per_hour
+    price = pool.gpu.price_per_hour
     forecast = Forecast(
         parameters=model.parameters,
         memory_bytes=round(plan.memory.total),
@@ -133,7 +133,7 @@ def forecast_of_layout(problem: PlanProblem, model: Transformer, plan: LayoutPla
         wall_seconds=wall,
         gpu_hours=hours,
         money=None if hours is None or price is None else hours * price,
-        device_flops=pool.flops_per_second.get(problem.precision),
+        device_flops=pool.gpu.flops_per_second.get(problem.precision),
         bubble=plan.parts.bubble / (plan.step_seconds - plan.parts.exchange - plan.parts.optimizer)
         if plan.layout.mesh.pp > 1
         else None,

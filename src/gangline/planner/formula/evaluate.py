@@ -92,7 +92,8 @@ class _Best:
     """The best candidate so far, and what orders it: run by ranks here, fits, seconds or bytes."""
 
     order: tuple[bool, bool, float]
-    setting: Setting
+    way: tuple[int, str, int, Sync]
+    """Micro-batch, recomputation, pieces of the loss, sync: what `Question.setting` takes before the schedule."""
     stages: Stages
     unsupported: str
 
@@ -209,8 +210,7 @@ class LayoutCandidates:
                     unsupported = self._support[sync, chunks]
                     order = (bool(unsupported), not fits, seconds if fits else need)
                     if best is None or order < best.order:
-                        setting = self._question.setting(micro_batch, recompute, chunks, sync, stages.schedule)
-                        best = _Best(order, setting, stages, unsupported)
+                        best = _Best(order, (micro_batch, recompute, chunks, sync), stages, unsupported)
         return best
 
     def _holds_on_host(self, loads: Sequence[StageLoad]) -> bool:
@@ -293,10 +293,10 @@ class LayoutCandidates:
 
     def _plan(self, best: _Best) -> LayoutPlan:
         """The best candidate with its terms."""
-        setting, question, stages = best.setting, self._question, best.stages
-        count, recompute = self._samples // setting.micro_batch, setting.memory.activation_checkpointing
-        parts = self.passes_of(stages, setting.micro_batch, count, recompute)
-        exchange, update, host = self.added_seconds(stages, setting.memory.gradient_sync, count)
+        question, stages, (micro_batch, recompute, _, sync) = self._question, best.stages, best.way
+        setting, count = question.setting(*best.way, stages.schedule), self._samples // micro_batch
+        parts = self.passes_of(stages, micro_batch, count, recompute)
+        exchange, update, host = self.added_seconds(stages, sync, count)
         exposed = max(0.0, exchange - question.hardware.overlap * parts.compute)
         late = self._late_updates(parts.compute, exchange, count, recompute)
         most = max(stages.rank_parameters) / self.layout.mesh.tp

@@ -81,6 +81,8 @@ class Question:
     precision: Precision = "bf16"
     optimizer: OptimizerModel = ADAMW
     averaging: GradientAveraging = WHOLE
+    memory: Memory = Memory()
+    """What the line asks for; what it leaves open is searched."""
     usable_host_bytes: float = inf
     """Room of one rank, for shards that wait there."""
     support: Support = lambda *_: ""
@@ -90,9 +92,10 @@ class Question:
     ) -> Setting:
         """One way to run a layout of the search space."""
         offload: Literal["cpu", "none"] = "cpu" if self.space.on_host else "none"
-        memory = Memory(
-            activation_checkpointing=recompute, loss_chunks=loss_chunks, offload=offload, gradient_sync=sync
-        )
+        memory = replace(
+            self.memory, activation_checkpointing=recompute, loss_chunks=loss_chunks, offload=offload,
+            gradient_sync=sync,
+        )  # fmt: skip
         return Setting(micro_batch=micro_batch, precision=self.precision, memory=memory, schedule=schedule)
 
 

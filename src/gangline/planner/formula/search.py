@@ -17,7 +17,7 @@ from gangline.planner.layouts.layout import Layout, explicit_layout
 from gangline.planner.layouts.schedules import SPLIT
 from gangline.planner.pool import MOST_AUTO, check_world, ranks_per_node
 from gangline.planner.problem import PlanProblem
-from gangline.planner.settings import bucket_bytes, step_load
+from gangline.planner.settings import bucket_bytes, line_memory, step_load
 from gangline.spec.config.line import Line
 from gangline.spec.plan import SCHEDULE_NAMES, PipelineSchedule
 from gangline.spec.profile import ModelProfile, ParameterShape
@@ -90,6 +90,7 @@ def formula_question(
         usable_bytes=inf if usable is None else usable,
         usable_host_bytes=inf if room is None else room,
         precision=problem.precision,
+        memory=line_memory(problem.line),
         optimizer=optimizer,
         averaging=averaging_of(problem.line, problem.profile),
         support=partial(_unsupported, problem.line),
@@ -167,13 +168,13 @@ def _unsupported(line: Line, layout: Layout, sync: Sync, loss_chunks: int) -> st
 def _hardware(problem: PlanProblem, world: int) -> tuple[Hardware, str]:
     """Rates of the pool; where one is missing, rates at which only the work counts, and what is missing."""
     pool = problem.pool
-    flops, memory = pool.flops_per_second.get(problem.precision), pool.memory_bytes_per_second
+    flops, memory = pool.gpu.flops_per_second.get(problem.precision), pool.gpu.memory_bytes_per_second
     node = ranks_per_node(pool, world)
     lacks = {
         f"flops_per_second.{problem.precision}": flops,
         "memory_bytes_per_second": memory,
-        "link_bytes_per_second": pool.link_bytes_per_second if min(node, world) > 1 else 1.0,
-        "network_bytes_per_second": pool.network_bytes_per_second if world > node else 1.0,
+        "link_bytes_per_second": pool.gpu.link_bytes_per_second if min(node, world) > 1 else 1.0,
+        "network_bytes_per_second": pool.gpu.network_bytes_per_second if world > node else 1.0,
     }
     missing = [name for name, rate in lacks.items() if not rate]
     if not flops or not memory or missing:

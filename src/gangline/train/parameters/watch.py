@@ -16,7 +16,7 @@ BLOCKS_OF_SILENCE = 3
 """Blocks, each as long as the longest one seen, that a silence lasts at least."""
 SLOW = 1.5
 """Ratio of a worker's time for a sample to that of the others from which it is called slow."""
-FEWEST_BLOCKS = 5
+FEWEST_BLOCKS = 10
 """Newest blocks of each worker that are compared; fewer say nothing."""
 
 
