@@ -25,7 +25,7 @@ from typer.main import get_command
 from gangline import train
 from gangline.cli.main import app
 from gangline.metrics.catalogue import CATALOGUE
-from gangline.planner.shapes.known_gpus import known_gpus
+from gangline.planner.known_gpus import known_gpus
 from gangline.spec.config.load import load_line
 from gangline.spec.strategies import STRATEGIES
 

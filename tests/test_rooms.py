@@ -14,7 +14,7 @@ from tests.source import FILES, SOURCE, nodes, trees
 ROOT = Path(__file__).resolve().parents[1]
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-MOST_LINES, MOST_FUNCTION_LINES = 350, 60
+MOST_LINES, MOST_FUNCTION_LINES = 450, 60
 
 SHARED_CLASS_NAMES = {"GanglineCallback"}
 """Public classes that each framework's users know by one name."""

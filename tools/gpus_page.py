@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from gangline.planner.shapes.known_gpus import KnownGpu, assumptions, known_gpus
+from gangline.planner.known_gpus import KnownGpu, assumptions, known_gpus
 
 _COLUMNS = ("kind", "memory", "bf16", "fp16", "fp32", "of memory", "to its server", "NICs, assumed", "published by")
 _UNITS = ("", "GB", "TFLOP/s", "TFLOP/s", "TFLOP/s", "TB/s", "GB/s each way", "Gb/s a GPU", "")
@@ -16,7 +16,7 @@ def gpus_page() -> str:
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
     return f"""# Built-in kinds of GPU
 
-Written from `known_gpus.toml` of `gangline.planner.shapes`. `gangline plan --gpus h100:64` takes these names; a kind
+Written from `known_gpus.toml` of `gangline.planner`. `gangline plan --gpus h100:64` takes these names; a kind
 that `[gpu.NAME]` of [site.toml](site.md) describes, by the same name or by that of its driver, is planned for as the
 site says. Figures are of one device: dense products without sparsity, sums of 16 bits in 32, fp32 without tensor cores;
 a dash is what it cannot do.

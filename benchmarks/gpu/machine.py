@@ -33,7 +33,7 @@ def to_host_rate(shapes: Shapes, size_bytes: int) -> float:
 
 def ceiling(shapes: Shapes, name: str) -> tuple[float, str]:
     """Operations a second of the device called `name`, and who says so: its maker, else a large product here."""
-    from gangline.planner.shapes.device_pool import peak_of
+    from gangline.planner.known_gpus import peak_of
 
     peak = peak_of(name)
     if peak is not None and shapes.precision in peak.flops_per_second:

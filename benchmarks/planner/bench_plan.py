@@ -18,15 +18,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.planner.cases import gpus, line
-from tests.planner.transformer.reference import EIGHT, R1
-from tests.planner.transformer.test_reference_case import SITE
+from tests.planner.formula.reference import EIGHT, R1
+from tests.planner.formula.test_reference_case import SITE
 from tests.planner.transformers import EIGHT as TRACED_EIGHT
 from tests.planner.transformers import H100, transformer
 
-from gangline.planner.selection.choice import PlanChoice, choose_plan
-from gangline.planner.selection.formula_question import formula_profile
-from gangline.planner.transformer.evaluate import evaluate
-from gangline.planner.transformer.unlike import Side, evaluate_unlike
+from gangline.planner.choice import PlanChoice, choose_plan
+from gangline.planner.formula.evaluate import evaluate
+from gangline.planner.formula.search import formula_profile
+from gangline.planner.formula.unlike import Side, evaluate_unlike
 from gangline.spec.config.line import MeshTable
 from gangline.spec.transformer import Transformer
 

@@ -75,9 +75,11 @@ def judge(model: dict) -> dict:
 
 def forecast(profile, rates) -> float:
     """Seconds of both passes of one micro-batch, by formula."""
-    from gangline.planner.forecast.shape_forecast import ExecutionOptions, ForecastEvidence, formula_of
-    from gangline.planner.shapes.device_pool import open_pool
-    from gangline.planner.shapes.shape import Shape
+    from gangline.planner.forecast import formula_of
+    from gangline.planner.layouts.layout import Layout
+    from gangline.planner.pool import open_pool
+    from gangline.planner.problem import PlanProblem
+    from gangline.planner.settings import Setting
     from gangline.spec.config.line import Line, ProjectTable, TrainTable
     from gangline.spec.config.site import Site
     from gangline.spec.devices import Inventory
@@ -85,9 +87,9 @@ def forecast(profile, rates) -> float:
 
     line = Line(project=ProjectTable(name="p", task=TASK), train=TrainTable(steps=10, global_batch=SAMPLES))
     pool = open_pool(Site(), Inventory(cores=1, memory_bytes=10**10, origin="this machine"))
-    evidence = ForecastEvidence(line=line, pool=pool, profile=profile, rates=rates)
-    how = ExecutionOptions(micro_batch=SAMPLES, precision="fp32")
-    terms = formula_of(evidence, Shape("none", Mesh()), how).terms
+    problem = PlanProblem(line=line, pool=pool, profile=profile, rates=rates)
+    how = Setting(micro_batch=SAMPLES, precision="fp32")
+    terms = formula_of(problem, Layout("none", Mesh()), how).terms
     return next(term.seconds for term in terms if term.part == "compute")
 
 

@@ -24,7 +24,7 @@ BEST = 0.18
 
 
 def main() -> int:
-    from gangline.planner.axes.bubble import accepts_micro_batches, bubble
+    from gangline.planner.layouts.bubble import accepts_micro_batches, bubble
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int, default=4)
@@ -77,7 +77,7 @@ def _be_rank(rank: int, port: int, name: str, ranks: int, count: int, seconds: f
     import torch
     import torch.distributed as dist
 
-    from gangline.planner.axes.schedules import num_stages, stages_of
+    from gangline.planner.layouts.schedules import num_stages, stages_of
     from gangline.train.parallel.pipeline.schedule import Stopwatch, make_schedule
 
     dist.init_process_group("gloo", store=dist.TCPStore("127.0.0.1", port), rank=rank, world_size=ranks)

@@ -58,7 +58,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--json", type=Path, default=ROOT / ".gangline" / "benchmarks" / "forecast.json")
     asked = parser.parse_args()
-    from gangline.planner.selection.request import CPU_BAND
+    from gangline.planner.problem import CPU_BAND
 
     load, stage = os.getloadavg()[0], PlanStage()
     rows = [judge(stage, name, what, asked.steps, teach=True) for name, what in TEACHERS.items()]
@@ -110,7 +110,7 @@ class PlanStage:
         self.history = []
 
     def choose(self, line):
-        from gangline.planner.selection.choice import choose_plan
+        from gangline.planner.choice import choose_plan
         from gangline.spec.config.site import Site
 
         return choose_plan(line, Site(), self.inventory, self.profile, self.history, rates=self.rates)
@@ -119,7 +119,7 @@ class PlanStage:
 def judge(stage: PlanStage, name: str, what: dict, steps: int, *, teach: bool) -> dict:
     """Forecast one plan, run it, and say both."""
     from gangline.line.results.rank_times import parts_of
-    from gangline.planner.gang_plans import make_plan
+    from gangline.planner.plans import make_plan
     from gangline.spec.data_source import DataSource
     from gangline.spec.profile import MeasuredRun
 

@@ -25,7 +25,7 @@ import torch
 from parameter_server import BLOCK, GRACE_SECONDS, LR, QUORUM, WORKERS, Clocks
 
 from gangline.errors import StorageError
-from gangline.planner.gang_plans import server_plan, worker_plan
+from gangline.planner.plans import server_plan, worker_plan
 from gangline.spec.compression import Compression
 from gangline.spec.mesh import Mesh
 from gangline.spec.parameter_server import ParameterPlan, ParameterServer

@@ -26,8 +26,8 @@ from gangline.line.gangs import sandbox
 from gangline.line.gangs.runners import CodeOwner, open_runner
 from gangline.line.stages.memory_run import run_memory_check
 from gangline.line.stages.model_inspection import inspect_model
-from gangline.planner.gang_plans import make_plan
-from gangline.planner.selection.choice import choose_plan
+from gangline.planner.choice import choose_plan
+from gangline.planner.plans import make_plan
 from gangline.signing.keys import LOCAL_NAME, key_folder, signing_key
 from gangline.spec.config.site import LaunchTable, PodTable, RegistryTable, Site, StoreTable
 from gangline.spec.data_source import DataSource

@@ -15,7 +15,7 @@ from gangline.build.image_registry.reference import ImageReference
 from gangline.build.image_registry.repository import ImageRepository
 from gangline.build.image_store import record_base_image, verify_image
 from gangline.build.images import build_image
-from gangline.build.oci import LayerMember, Layout, Platform, Settings
+from gangline.build.oci import ImageLayout, LayerMember, Platform, Settings
 from gangline.errors import BuildError, ConfigError, IntegrityError
 from gangline.storage.objects.blobs import put_blob
 
@@ -30,7 +30,7 @@ SPAM, EGGS = make_wheel("spam", "1.0", script=True), make_wheel("eggs", "2.1", b
 def base(registry_host, tmp_path):
     """A tiny base image in the registry, by digest."""
     name = ImageReference(registry_host, f"base/{uuid.uuid4().hex}", tag="1")
-    layout = Layout.create(tmp_path / "base")
+    layout = ImageLayout.create(tmp_path / "base")
     layer = layout.add_layer([LayerMember("etc/os-release", b"tiny\n")])
     settings = Settings(env={"PATH": "/usr/bin"}, labels={PYTHON_LABEL: f"/usr/bin/python{MINOR}"})
     image = layout.add_image([layer], settings=settings)
@@ -54,7 +54,7 @@ def pulled(built, office, folder):
     reference = ImageReference.parse(built.reference)
     registry = ImageRepository.open(reference, office.environ, named_by_site=True)
     _, image = registry.image(reference, Platform.here())
-    layout = Layout.create(folder)
+    layout = ImageLayout.create(folder)
     for each in image.layers:
         registry.fetch(each, layout.path(each))
     with tarfile.open(layout.path(image.layers[-1])) as tar:
@@ -118,7 +118,7 @@ def test_an_image_that_the_registry_lost_is_built_again(recipe, office):
 
 def test_a_moved_tag_changes_nothing(recipe, office, tmp_path):
     first = build(recipe, office)
-    layout = Layout.create(tmp_path / "evil")
+    layout = ImageLayout.create(tmp_path / "evil")
     evil = layout.add_image([layout.add_layer([LayerMember("evil")])])
     ImageRepository.open(recipe.image, {}, named_by_site=True).push(layout, evil, tag=recipe.tag)
     assert build(recipe, office).reference == first.reference
@@ -168,7 +168,7 @@ def test_a_changed_wheel_stops_the_build_and_leaves_its_log(recipe, office, inde
 
 
 def test_a_base_that_does_not_say_where_its_python_is_is_refused(recipe, office, tmp_path):
-    layout = Layout.create(tmp_path / "mute")
+    layout = ImageLayout.create(tmp_path / "mute")
     image = layout.add_image([layout.add_layer([LayerMember("a")])])
     ImageRepository.open(recipe.base, {}, named_by_site=True).push(layout, image, tag="mute")
     with pytest.raises(ConfigError, match=PYTHON_LABEL):
@@ -181,7 +181,7 @@ def test_an_image_that_clusters_would_refuse_is_not_an_image(recipe, office, use
         name = "test"
 
         def build(self, recipe, bench):
-            layout = Layout.create(bench.folder / "image")
+            layout = ImageLayout.create(bench.folder / "image")
             image = layout.add_image([layout.add_layer([LayerMember("a")])], settings=Settings(user=user))
             return ImageRepository.open(recipe.image, {}, named_by_site=True).push(layout, image, tag=recipe.tag).digest
 

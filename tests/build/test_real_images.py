@@ -15,7 +15,7 @@ from gangline.build.image_registry.reference import ImageReference
 from gangline.build.image_registry.repository import ImageRepository
 from gangline.build.image_store import ImageStore
 from gangline.build.images import build_image
-from gangline.build.oci import Layout, Settings, members_of_folder
+from gangline.build.oci import ImageLayout, Settings, members_of_folder
 from gangline.signing.keys import signing_key
 from gangline.spec.config.site import Site
 from gangline.storage.open import open_store
@@ -50,7 +50,7 @@ def base(host, tmp_path_factory):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"needs a mirror of Debian: {done.stdout[-300:]}")
-    layout = Layout.create(folder / "layout")
+    layout = ImageLayout.create(folder / "layout")
     layer = layout.add_layer(members_of_folder(folder / "root", exclude=UNWANTED, owner=None), compress=True)
     settings = Settings(env={"PATH": PATH}, labels={PYTHON_LABEL: f"/usr/bin/python{MINOR}"})
     name = ImageReference(host, "base/python")
@@ -91,7 +91,7 @@ def unpacked(reference, platform, folder):
     name = ImageReference.parse(reference)
     registry = ImageRepository.open(name, {}, named_by_site=True)
     _, image = registry.image(name, platform)
-    layout = Layout.create(folder / "pulled")
+    layout = ImageLayout.create(folder / "pulled")
     for each in image.layers:
         registry.fetch(each, layout.path(each))
     root = folder / "root"

@@ -36,8 +36,8 @@ def test_a_plan_imports_neither_logs_nor_keys_nor_servers_clients_nor_what_other
     """Each is 20 to 100 ms of a command that is to answer in 300."""
     code = (
         "import sys\nimport gangline.cli.commands.plan, gangline.line.stages.preview\n"
-        "print([m for m in sys.modules if m.startswith(('gangline.optim.', 'gangline.planner.transformer.evaluate', "
-        "'gangline.planner.transformer.unlike')) or m.split('.')[0] in "
+        "print([m for m in sys.modules if m.startswith(('gangline.optim.', 'gangline.planner.formula.evaluate', "
+        "'gangline.planner.formula.unlike')) or m.split('.')[0] in "
         "('torch', 'rich', 'structlog', 'cryptography', 'stamina', 'urllib3', 'kubernetes', 'packaging')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

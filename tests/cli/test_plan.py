@@ -9,7 +9,7 @@ from tests.planner.transformers import H100, ONE, transformer
 
 from gangline.cli.view.plan_page import plan_page
 from gangline.line.gangs.runners import CodeIsolation
-from gangline.planner.selection.choice import choose_plan
+from gangline.planner.choice import choose_plan
 from gangline.spec.config.line import ProjectTable
 from gangline.spec.record import Gate
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
-from tests.planner.transformer.reference import R1, SPACE, USABLE
+from tests.planner.formula.reference import R1, SPACE, USABLE
 
 from gangline.fabric.clos import clos_counts
 from gangline.fabric.collectives import algorithm_bandwidth, bus_factor, fit_speed_up, speed_up
@@ -15,10 +15,10 @@ from gangline.fabric.failures import PRESETS, interrupt_probability, interruptio
 from gangline.fabric.interval import write_seconds
 from gangline.fabric.paths import hashed_load
 from gangline.fabric.rings import ring_crossings
-from gangline.planner.axes.bubble import bubble
-from gangline.planner.transformer.evaluate import evaluate
-from gangline.planner.transformer.layout import ModelLayout
-from gangline.planner.transformer.memory import state_memory
+from gangline.planner.formula.evaluate import evaluate
+from gangline.planner.formula.memory import state_memory
+from gangline.planner.layouts.bubble import bubble
+from gangline.planner.layouts.layout import WrappedLayout
 from gangline.spec.mesh import Mesh
 from gangline.spec.strategies import DDP, FSDP, ZERO1
 from gangline.spec.transformer import Transformer
@@ -43,7 +43,7 @@ def groups_of(mesh, axis):
 def state_bytes(wrapping, ranks, *, sync="each"):
     """Of a parameter on one of `ranks` data-parallel ranks, in float32: 4 weights, 4 gradients, 8 of AdamW."""
     mesh = Mesh(dp_shard=ranks) if wrapping.shards else Mesh(dp_replicate=ranks)
-    return sum(state_memory(ModelLayout(mesh=mesh, wrapping=wrapping), 1.0, sync=sync, width_bytes=4))
+    return sum(state_memory(WrappedLayout.of(mesh=mesh, wrapping=wrapping), 1.0, sync=sync, width_bytes=4))
 
 
 def test_q2_gpus_that_hold_260_billion_parameters():

@@ -14,7 +14,7 @@ from tests.line import records, repositories
 from gangline.errors import ConfigError, IntegrityError
 from gangline.git.repository import Repository
 from gangline.kfp import pipeline_names
-from gangline.kfp.component_outputs import run_numbers, write_outputs
+from gangline.kfp.run_stage import run_numbers, write_outputs
 from gangline.kfp.task_config import TaskConfig, mounted_secrets, secret_names, secret_variables, site_for_tasks
 from gangline.kfp.task_repository import highest_tag, restore_history, store_history
 from gangline.kfp.worker_process import worker_environment

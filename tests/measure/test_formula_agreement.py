@@ -7,8 +7,8 @@ from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attentio
 
 from gangline.measure.model_profile import trace
 from gangline.measure.model_traces import sample_of
-from gangline.planner.transformer.costs import token_costs
-from gangline.planner.transformer.step_time import step_flops
+from gangline.planner.formula.memory import token_costs
+from gangline.planner.formula.step_time import step_flops
 from gangline.spec.transformer import Transformer
 from gangline.train.task import Loss
 

@@ -8,11 +8,12 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from tests.planner.cases import step_load_of
 from tests.train.gang import ROOT
 from tests.train.weighing import plan_of
 
-from gangline.planner.forecast.traffic import PassLoad, collectives
-from gangline.planner.shapes.shape import Shape
+from gangline.planner.cost.traffic import collectives
+from gangline.planner.layouts.layout import Layout
 from gangline.spec.codec import from_plain
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Memory, ProgramSpec
@@ -94,11 +95,11 @@ def by_kind(messages):
 @pytest.mark.parametrize("name", PLANS)
 def test_bytes_of_a_step_are_those_that_were_sent(seen, name):
     (profile, sent), plan = seen, PLANS[name]
-    load = PassLoad(
+    load = step_load_of(
         micro_batch=plan.micro_batch, micro_batches=1, precision=plan.precision,
-        checkpointing=plan.memory.activation_checkpointing,
+        activation_checkpointing=plan.memory.activation_checkpointing,
     )  # fmt: skip
     reported = Counter()
-    for each in collectives(profile, Shape(plan.strategy, plan.mesh), load):
+    for each in collectives(profile, Layout(plan.strategy, plan.mesh), load):
         reported[each.kind] += each.count * each.size_bytes
     assert reported == pytest.approx(sent[name])

@@ -1,10 +1,12 @@
 """Lines and inventories that planner tests share."""
 
+from gangline.planner.settings import StepLoad
 from gangline.spec.config.line import Line, MeshTable, ProjectTable, TrainTable
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Devices, ExchangeRate, Inventory, MatmulRate, MoveRate, Rates
 from gangline.spec.forecast import Forecast, Term
 from gangline.spec.mesh import Mesh
+from gangline.spec.plan import Memory, Precision
 from gangline.spec.profile import Matrices, MeasuredRun, ModelProfile, Trace, Unit
 
 SMALL = ModelProfile(parameters=875_264, origin="inspected")
@@ -71,3 +73,9 @@ def earlier(bias: float, *, parts=True, **more) -> MeasuredRun:
         run="r", micro_batch=8, step_seconds=0.01 * bias, parts={"compute": 0.01 * bias} if parts else {},
         forecast=Forecast(terms=terms, step_seconds=0.01, device_name="a processor"), **fields | more,
     )  # fmt: skip
+
+
+def step_load_of(*, micro_batch: int = 0, precision: Precision = "fp32", **more) -> StepLoad:
+    """Load of a step; without a micro-batch only the state counts. Keys of `Memory` may stand among the others."""
+    memory = {key: more.pop(key) for key in [*more] if key in Memory.__dataclass_fields__}
+    return StepLoad(micro_batch=micro_batch, precision=precision, memory=Memory(**memory), **more)

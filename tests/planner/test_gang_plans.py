@@ -6,16 +6,9 @@ import pytest
 from tests.planner.cases import SITE, SMALL, cpu, gpus, line, model_of
 
 from gangline.errors import ConfigError
-from gangline.planner.gang_plans import (
-    checkpoint_policy,
-    evaluate_plan,
-    make_plan,
-    prove_plan,
-    reader_processes,
-    seed_plan,
-)
-from gangline.planner.proof_plan import make_proof_plan
-from gangline.planner.selection.choice import choose_plan
+from gangline.planner.choice import choose_plan
+from gangline.planner.plans import checkpoint_policy, evaluate_plan, make_plan, prove_plan, reader_processes, seed_plan
+from gangline.planner.proof import make_proof_plan
 from gangline.spec.config.line import CheckpointTable, DataTable, MeshTable
 from gangline.spec.data_source import DataSource
 from gangline.spec.mesh import Mesh

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 from tests.planner.cases import RATES, SITE, TRACED, cpu, gpus, line
-from tests.planner.transformer.test_reference_case import SITE as A100S
+from tests.planner.formula.test_reference_case import SITE as A100S
 from tests.planner.transformers import EIGHT, H100, MIXTURE, ONE, transformer
 
-from gangline.planner.gang_plans import make_plan
-from gangline.planner.selection.choice import choose_plan
-from gangline.planner.selection.formula_question import formula_profile
+from gangline.planner.choice import choose_plan
+from gangline.planner.formula.search import formula_profile
+from gangline.planner.plans import make_plan
 from gangline.spec.config.line import MeshTable
 from gangline.spec.data_source import DataSource
 from gangline.spec.transformer import Transformer

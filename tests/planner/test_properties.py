@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from tests.planner.cases import SITE, USABLE, cpu, gpus, line
 
 from gangline.errors import ConfigError
-from gangline.planner.gang_plans import make_plan
-from gangline.planner.proof_plan import make_proof_plan
-from gangline.planner.selection.choice import choose_plan
+from gangline.planner.choice import choose_plan
+from gangline.planner.plans import make_plan
+from gangline.planner.proof import make_proof_plan
 from gangline.spec.config.line import MemoryTable, MeshTable
 from gangline.spec.data_source import DataSource
 from gangline.spec.profile import ModelProfile

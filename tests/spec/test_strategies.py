@@ -11,7 +11,7 @@ import pytest
 
 import gangline
 from gangline.errors import ConfigError
-from gangline.planner.shapes.shape import shape_of
+from gangline.planner.layouts.layout import layout_of
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Compression
 from gangline.spec.profile import ModelProfile
@@ -63,7 +63,7 @@ def test_needs_are_keys_of_compression():
 @pytest.mark.parametrize(("world", "nodes"), [(1, 1), (2, 1), (4, 2), (8, 1), (8, 2), (16, 2)])
 def test_degrees_of_a_strategy_stay_on_its_axes_and_carry_its_name(name, world, nodes):
     try:
-        shape = shape_of(name, world, nodes, PROFILE)
+        shape = layout_of(name, world, nodes, PROFILE)
     except ConfigError:
         return
     assert {axis for axis in (*shape.mesh.axes, "ep") if getattr(shape.mesh, axis) > 1} <= STRATEGIES[name].axes

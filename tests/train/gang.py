@@ -17,7 +17,7 @@ from types import ModuleType
 from tests.leash import end_with_tests
 
 from gangline.keeper.ranks.rank_processes import RankStart, WarmParent
-from gangline.planner.shapes.shape import shape_of
+from gangline.planner.layouts.layout import layout_of
 from gangline.spec.codec import from_json
 from gangline.spec.data_source import DataFile, DataSource
 from gangline.spec.gang.status import GangResult
@@ -212,7 +212,7 @@ def tiny_plan(strategy: str = "ddp", **changes) -> Plan:
 def smallest_mesh(strategy: str) -> Mesh:
     """Degrees on two ranks, or on two nodes of two."""
     nodes = 2 if STRATEGIES[strategy].layout == "replicas_of_shards" else 1
-    return shape_of(strategy, 2 * nodes, nodes).mesh
+    return layout_of(strategy, 2 * nodes, nodes).mesh
 
 
 MESHES = {name: smallest_mesh(name) for name in names(lambda each: not each.cuts_model and not each.averages_rarely)}

@@ -72,21 +72,21 @@ def formulas(shapes: Shapes, plans: dict[str, Any]) -> dict[str, float]:
     """Bytes of each plan by the planner's formula."""
     from planning_inputs import profile_of
 
-    from gangline.planner.forecast.memory import MemoryLoad, rank_parts
-    from gangline.planner.shapes.shape import Shape
+    from gangline.planner.cost.memory import rank_parts
+    from gangline.planner.layouts.layout import Layout
+    from gangline.planner.settings import StepLoad
 
     profile, found = profile_of(shapes.billion), {}
     for name, plan in plans.items():
-        load = MemoryLoad(micro_batch=plan.micro_batch, checkpointing=plan.memory.activation_checkpointing,
-                    loss_chunks=plan.memory.loss_chunks, precision=plan.precision)  # fmt: skip
-        found[name] = rank_parts(profile, Shape(plan.strategy, plan.mesh), load).total
+        load = StepLoad(micro_batch=plan.micro_batch, precision=plan.precision, memory=plan.memory)
+        found[name] = rank_parts(profile, Layout(plan.strategy, plan.mesh), load).total
     return found
 
 
 def reserve_bytes(shapes: Shapes) -> float:
     from planning_inputs import inventory
 
-    from gangline.planner.shapes.device_pool import open_pool
+    from gangline.planner.pool import open_pool
     from gangline.spec.config.site import Site
 
     return open_pool(Site(), inventory(shapes)).reserve_bytes

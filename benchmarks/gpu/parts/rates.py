@@ -72,7 +72,7 @@ def forecast(shapes: Shapes, model: Model, rates: Any) -> dict[str, Any]:
     """Of one step, before anything was run."""
     from planning_inputs import inventory, line_of, profile_of
 
-    from gangline.planner.selection.choice import choose_plan
+    from gangline.planner.choice import choose_plan
     from gangline.spec.config.site import Site
 
     found = choose_plan(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from gangline.measure.simulated_step import batch_of, inputs_of, meta_model
-from gangline.planner.axes.schedules import stages_of
+from gangline.planner.layouts.schedules import stages_of
 from gangline.train.parallel.data_parallel import ParallelModel
 from gangline.train.parallel.pipeline.build import StageBuilder
 from gangline.train.parallel.pipeline.forward_relay import ForwardRelay, Layouts

@@ -35,7 +35,7 @@ Layout = Literal[
     "one_rank", "replicas", "shards", "replicas_of_shards", "node_replicas", "tensor", "sequence", "experts", "stages",
     "three_axes", "workers",
 ]  # fmt: skip
-"""How degrees follow from a world size; `planner.shapes.shape` has a case for each."""
+"""How degrees follow from a world size; `planner.layouts.layout` has a case for each."""
 
 
 @dataclass(frozen=True, slots=True)

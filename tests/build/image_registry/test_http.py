@@ -12,7 +12,7 @@ from gangline.build.image_registry.credentials import RegistryLogin
 from gangline.build.image_registry.http import RegistryHttp
 from gangline.build.image_registry.reference import ImageReference
 from gangline.build.image_registry.repository import ImageRepository
-from gangline.build.oci import Descriptor, LayerMember, Layout, Platform
+from gangline.build.oci import Descriptor, ImageLayout, LayerMember, Platform
 from gangline.build.oci.documents import LAYER, MANIFEST
 from gangline.errors import ConfigError, IntegrityError, StorageError
 
@@ -181,7 +181,7 @@ def test_a_redirect_away_from_tls_and_a_circle_are_refused(stub, other):
 
 
 def test_uploads_are_not_sent_to_another_host(stub, other, tmp_path):
-    layout = Layout.create(tmp_path / "l")
+    layout = ImageLayout.create(tmp_path / "l")
     image = layout.add_image([layout.add_layer([LayerMember("a")])])
     stub.answers["POST /v2/team/a/blobs/uploads/"] = (202, {"Location": f"http://{other.host}/steal"}, b"")
     with pytest.raises(IntegrityError, match="another host"):
@@ -273,7 +273,7 @@ def test_an_index_without_this_platform_says_so(stub):
 
 
 def test_a_push_that_reads_back_as_something_else_is_reported(stub, tmp_path):
-    layout = Layout.create(tmp_path / "l")
+    layout = ImageLayout.create(tmp_path / "l")
     image = layout.add_image([layout.add_layer([LayerMember("a")])])
     for path in (layout.folder / "blobs/sha256").iterdir():
         stub.answers[f"HEAD /v2/team/a/blobs/sha256:{path.name}"] = (200, {}, b"")

@@ -11,7 +11,7 @@ from tests.build import registries
 from gangline.build.image_registry import repository as module
 from gangline.build.image_registry.reference import ImageReference
 from gangline.build.image_registry.repository import ImageRepository
-from gangline.build.oci import LayerMember, Layout, Platform, Settings
+from gangline.build.oci import ImageLayout, LayerMember, Platform, Settings
 from gangline.build.oci.documents import parse_manifest
 from gangline.errors import ConfigError, IntegrityError
 
@@ -27,7 +27,7 @@ def registry(registry_host, tmp_path):
 
 
 def make(folder, text=b"hello", *, compress=True):
-    layout = Layout.create(folder)
+    layout = ImageLayout.create(folder)
     layer = layout.add_layer([LayerMember("etc/motd", text)], compress=compress)
     return layout, layout.add_image([layer], settings=Settings(user="1:1"), platform=AMD)
 
@@ -65,7 +65,7 @@ def test_layers_of_a_base_on_the_same_host_are_mounted_and_not_carried(registry,
     registry.push(layout, image, tag="base")
     other = ImageRepository(ImageReference(registry.host, registry.repository + "-child"), registry._http)
     monkeypatch.setattr(ImageRepository, "fetch", lambda *_: pytest.fail("a layer was carried"))
-    child = Layout.create(tmp_path / "child")
+    child = ImageLayout.create(tmp_path / "child")
     made = child.add_image([child.add_layer([LayerMember("new")])], base=layout.image(image))
     other.push(child, made, tag="child", base=registry)
     assert all(other.has(layer) for layer in child.image(made).layers)
@@ -77,7 +77,7 @@ def test_layers_of_a_base_elsewhere_are_copied(registry, tmp_path):
     other = ImageRepository(
         ImageReference(registry.host.replace("127.0.0.1", "localhost"), "copy/child"), registry._http
     )
-    child = Layout.create(tmp_path / "child")
+    child = ImageLayout.create(tmp_path / "child")
     made = child.add_image([child.add_layer([LayerMember("new")])], base=layout.image(image))
     other.push(child, made, tag="child", base=registry)
     assert all(other.has(layer) for layer in child.image(made).layers)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from gangline.build.oci import Descriptor, LayerMember, Layout, Platform, Settings, documents, members_of_folder
+from gangline.build.oci import Descriptor, ImageLayout, LayerMember, Platform, Settings, documents, members_of_folder
 from gangline.errors import BuildError, IntegrityError
 
 AMD = Platform("linux", "amd64")
@@ -19,7 +19,7 @@ SETTINGS = Settings(user="65532:65532", env={"PATH": "/usr/bin"}, entrypoint=("/
 
 
 def small(folder, *, compress=False):
-    layout = Layout.create(folder)
+    layout = ImageLayout.create(folder)
     layer = layout.add_layer(
         [
             LayerMember("opt", folder=True, mode=0o755),
@@ -130,14 +130,14 @@ def test_paths_that_are_not_plain_are_refused(path):
 
 def test_a_path_given_twice_is_refused(tmp_path):
     with pytest.raises(BuildError, match="twice"):
-        Layout.create(tmp_path / "l").add_layer([LayerMember("a"), LayerMember("a")])
+        ImageLayout.create(tmp_path / "l").add_layer([LayerMember("a"), LayerMember("a")])
     assert not list((tmp_path / "l/blobs/sha256").iterdir())
 
 
 def test_another_process_with_another_hash_seed_writes_the_same_bytes(tmp_path):
     program = (
         "import sys, pathlib; from gangline.build.oci import *;"
-        "l = Layout.create(pathlib.Path(sys.argv[1]));"
+        "l = ImageLayout.create(pathlib.Path(sys.argv[1]));"
         "layer = l.add_layer([LayerMember('a', b'1')]);"
         "print(l.add_image([layer], settings=Settings(env={'B': '1', 'A': '2'})).digest)"
     )

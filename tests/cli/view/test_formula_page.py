@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 from tests.planner.cases import gpus, line
-from tests.planner.transformer.reference import EIGHT, R1
-from tests.planner.transformer.test_reference_case import SITE
+from tests.planner.formula.reference import EIGHT, R1
+from tests.planner.formula.test_reference_case import SITE
 
 from gangline.cli.commands.plan import PlanQuestion
 from gangline.cli.view.formula_page import hypothetical_page
@@ -18,7 +18,7 @@ from gangline.errors import ConfigError, GateError, UsageError
 from gangline.fabric.inventory import Fabric, Group
 from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.stages.hypothetical import plan_hypothetically
-from gangline.planner.transformer.evaluate import evaluate
+from gangline.planner.formula.evaluate import evaluate
 from gangline.spec.config.line import MeshTable, PlanTable
 from gangline.spec.forecast import MemoryCause
 

@@ -5,7 +5,7 @@ from tests.planner.cases import gpus, line
 from tests.planner.transformers import EIGHT, H100, transformer
 
 from gangline.cli.view.plan_table import MOST_ROWS, candidate_table
-from gangline.planner.selection.choice import choose_plan
+from gangline.planner.choice import choose_plan
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from tests.line import repositories
 from gangline.build.builders.pip_layer import PYTHON_LABEL
 from gangline.build.image_registry.reference import ImageReference
 from gangline.build.image_registry.repository import ImageRepository
-from gangline.build.oci import LayerMember, Layout, Settings
+from gangline.build.oci import ImageLayout, LayerMember, Settings
 from gangline.line.run import driver
 from gangline.spec.config.site import RegistryTable, Site
 from gangline.spec.run_flags import stage
@@ -28,7 +28,7 @@ def clustered(workspace, tmp_path, monkeypatch):
     """The workspace's site builds by `layer` into a real registry; wheels come from an index on loopback."""
     with registries.serving(tmp_path) as host, wheels.index() as index:
         index.add(SPAM, EGGS)
-        name, layout = ImageReference(host, f"base/{uuid.uuid4().hex}"), Layout.create(tmp_path / "base")
+        name, layout = ImageReference(host, f"base/{uuid.uuid4().hex}"), ImageLayout.create(tmp_path / "base")
         python = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
         layer = layout.add_layer([LayerMember("etc/os-release", b"tiny\n")])
         image = layout.add_image([layer], settings=Settings(labels={PYTHON_LABEL: python}))

@@ -9,8 +9,8 @@ from tests.planner.cases import SITE, cpu, line
 from gangline.launch.sandbox.module_runner import ModuleResult
 from gangline.line.gangs.sandbox import local_runner
 from gangline.line.stages.memory_run import ORIGIN, run_memory_check, with_forecasts_of
-from gangline.planner.gang_plans import make_plan
-from gangline.planner.selection.choice import choose_plan
+from gangline.planner.choice import choose_plan
+from gangline.planner.plans import make_plan
 from gangline.spec.config.site import Site
 from gangline.spec.data_source import DataSource
 from gangline.spec.plan import ProgramSpec

@@ -8,7 +8,7 @@ from tests.planner.transformers import EIGHT, H100, transformer
 
 from gangline.errors import CapacityError
 from gangline.line.stages.start_now import choice_now
-from gangline.planner.selection.choice import choose_plan
+from gangline.planner.choice import choose_plan
 from gangline.spec.devices import FreeServers
 
 

@@ -18,7 +18,7 @@ from gangline.optim.plan.optimizer_plan import PlanOptions
 from gangline.optim.plan.simulate import outstanding_bytes
 from gangline.optim.plan.work import matrix_work
 from gangline.optim.rules.muon import Muon
-from gangline.planner.forecast.optimizer_model import OptimizerModel
+from gangline.planner.cost.optimizer import OptimizerModel
 from gangline.spec.mesh import Mesh
 
 

@@ -28,13 +28,12 @@ from gangline.line.stages.hypothetical import plan_hypothetically
 from gangline.line.stages.measured_history import MeasuredHistory
 from gangline.line.stages.model_inspection import ModelInspection
 from gangline.line.stages.optimizer_plan import with_matrix_work
-from gangline.planner.forecast.worker_exchange import worker_exchange
-from gangline.planner.gang_plans import make_plan, prove_plan, server_plan, worker_plans
-from gangline.planner.selection.choice import PlanChoice
-from gangline.planner.selection.formula_question import formula_profile
-from gangline.planner.selection.plan_certificate import pipeline_traffic, plan_certificate
-from gangline.planner.shapes.device_pool import gpu_table
-from gangline.planner.shapes.shape import program_decides
+from gangline.planner.certificate import pipeline_traffic, plan_certificate
+from gangline.planner.choice import PlanChoice
+from gangline.planner.formula.search import formula_profile
+from gangline.planner.layouts.layout import program_decides
+from gangline.planner.plans import make_plan, prove_plan, server_plan, worker_exchange, worker_plans
+from gangline.planner.pool import gpu_table
 from gangline.spec.codec import to_plain
 from gangline.spec.data_source import DataSource
 from gangline.spec.profile import ModelProfile

@@ -8,14 +8,14 @@ from random import Random
 from typing import Any
 
 from tests.planner.cases import RATES, TRACED, cpu, gpus, line
-from tests.planner.transformer.reference import EIGHT
-from tests.planner.transformer.test_reference_case import SITE as A100
+from tests.planner.formula.reference import EIGHT
+from tests.planner.formula.test_reference_case import SITE as A100
 from tests.planner.transformers import EIGHT as LARGE
 from tests.planner.transformers import H100, MIXTURE, ONE, transformer
 
 from gangline.errors import ConfigError
 from gangline.fabric.inventory import Fabric, Group
-from gangline.planner.shapes.hypothetical import hypothetical_inventory, with_known_gpus, with_network
+from gangline.planner.known_gpus import hypothetical_inventory, with_known_gpus, with_network
 from gangline.spec.codec import digest, from_json
 from gangline.spec.compression import Compression
 from gangline.spec.config.fabric import FailureRates

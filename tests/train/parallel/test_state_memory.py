@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from tests.planner.cases import line
+from tests.planner.cases import line, step_load_of
 from tests.train.parallel.compress.ranks import on_ranks
 from tests.train.parallel.state_memory import RULES, SHAPES, built, kept, kept_of, kept_of_shards
 
 from gangline.line.stages.optimizer_plan import with_matrix_work
 from gangline.optim.routing import named_parameters
-from gangline.planner.forecast.memory import MemoryLoad, MemoryParts, rank_parts
-from gangline.planner.forecast.optimizer_model import optimizer_model
-from gangline.planner.shapes.shape import Shape
+from gangline.planner.cost.memory import RankMemory, rank_parts
+from gangline.planner.cost.optimizer import optimizer_model
+from gangline.planner.layouts.layout import Layout
 from gangline.spec.mesh import Mesh
 from gangline.spec.profile import ModelProfile
 
@@ -19,21 +19,21 @@ PAGES = 2 * 16 * 4096
 """The kernel reads whole pages of a mapped file, and up to 15 around one."""
 
 
-ALONE, COPIES, SHARDS = Shape("none", Mesh()), Shape("ddp", Mesh(dp_replicate=2)), Shape("fsdp", Mesh(dp_shard=2))
+ALONE, COPIES, SHARDS = Layout("none", Mesh()), Layout("ddp", Mesh(dp_replicate=2)), Layout("fsdp", Mesh(dp_shard=2))
 
 
-def counted(rule: str, shapes: list[tuple[int, int]], shape: Shape) -> dict[str, MemoryParts]:
+def counted(rule: str, shapes: list[tuple[int, int]], shape: Layout) -> dict[str, RankMemory]:
     """By the planner, of a line with that rule, in memory and in files."""
     model, asked = built(shapes), replace(line(), optimizer={"rule": rule})
     size, named = sum(each.numel() for each in model.parameters()), tuple(each for each, _ in named_parameters(model))
     profile = with_matrix_work(asked, ModelProfile(parameters=size, named=named))
     assert profile is not None
-    load = MemoryLoad(moment_bytes=optimizer_model(asked.optimizer, profile).moment_bytes)
+    load = step_load_of(moment_bytes=optimizer_model(asked.optimizer, profile).moment_bytes)
     files = replace(load, offload="optimizer_nvme")
     return {"memory": rank_parts(profile, shape, load), "files": rank_parts(profile, shape, files)}
 
 
-def in_use(found: dict[str, MemoryParts]) -> float:
+def in_use(found: dict[str, RankMemory]) -> float:
     """State that is in memory for the updates of a step."""
     assert found["files"].optimizer == 0
     return found["files"].updates - found["memory"].updates

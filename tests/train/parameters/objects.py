@@ -6,7 +6,7 @@ from hashlib import sha256
 import torch
 from tests.train.parameters.parts import run_plan
 
-from gangline.planner.gang_plans import server_plan, worker_plans
+from gangline.planner.plans import server_plan, worker_plans
 from gangline.storage.folder.store import FolderStore
 from gangline.train.parameters.encode import pack
 from gangline.train.parameters.layout import (

@@ -6,7 +6,7 @@ from functools import partial
 
 from tests.train.gang import KEY, Generation, tiny_plan
 
-from gangline.planner.gang_plans import server_plan, worker_plans
+from gangline.planner.plans import server_plan, worker_plans
 from gangline.spec.compression import Compression
 from gangline.spec.parameter_server import ParameterPlan, ParameterServer
 from gangline.storage.open import open_store

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.train.parameters.objects import START, World, change_of
 
-from gangline.planner.gang_plans import worker_plan
+from gangline.planner.plans import worker_plan
 from gangline.train.parameters.exchange import StoreExchange
 from gangline.train.parameters.layout import BlockSet
 

@@ -10,7 +10,7 @@ from tests.train.parameters.objects import KEY
 from tests.train.parameters.parts import run_plan
 from torch import nn
 
-from gangline.planner.gang_plans import server_plan, worker_plans
+from gangline.planner.plans import server_plan, worker_plans
 from gangline.storage.folder.store import FolderStore
 from gangline.train.parameters.exchange import StoreExchange
 from gangline.train.parameters.layout import ParameterKeys, ParameterStore

@@ -10,7 +10,7 @@ from pathlib import Path
 from gangline.build.builders.recipe import HOME, USER, Recipe, package_members
 from gangline.build.builders.workspace import BuildWorkspace
 from gangline.build.image_registry.repository import ImageRepository
-from gangline.build.oci import Image, LayerMember, Layout, Settings, members_of_folder
+from gangline.build.oci import Image, ImageLayout, LayerMember, Settings, members_of_folder
 from gangline.errors import BuildError, ConfigError
 
 PYTHON_LABEL = "io.gangline.python"
@@ -32,7 +32,7 @@ class PipLayer:
         lock.write_bytes(recipe.lock)
         workspace.run(pip_command(str(lock), str(site)))
         _normalize_files(site)
-        layout = Layout.create(workspace.folder / "image")
+        layout = ImageLayout.create(workspace.folder / "image")
         layer = layout.add_layer(members(site, python), compress=True)
         image = layout.add_image([layer], base=base, settings=settings(base))
         target = ImageRepository.open(recipe.image, workspace.environ, named_by_site=True)

@@ -11,7 +11,7 @@ from gangline.build.image_registry.http import RegistryHttp, read_body, read_pie
 from gangline.build.image_registry.reference import ImageReference
 from gangline.build.oci import documents
 from gangline.build.oci.documents import Descriptor, Image, Platform
-from gangline.build.oci.layout import MAX_DOCUMENT_BYTES, Layout
+from gangline.build.oci.layout import MAX_DOCUMENT_BYTES, ImageLayout
 from gangline.errors import ConfigError, IntegrityError, StorageError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class ImageRepository:
         return answer.status == 200
 
     def push(
-        self, layout: Layout, manifest: Descriptor, *, tag: str, base: "ImageRepository | None" = None
+        self, layout: ImageLayout, manifest: Descriptor, *, tag: str, base: "ImageRepository | None" = None
     ) -> Descriptor:
         """Write an image of `layout` under `tag` and read it back.
 
@@ -115,7 +115,7 @@ class ImageRepository:
     def __str__(self) -> str:
         return f"{self.host}/{self.repository}"
 
-    def _push_blob(self, blob: Descriptor, layout: Layout, base: "ImageRepository | None") -> None:
+    def _push_blob(self, blob: Descriptor, layout: ImageLayout, base: "ImageRepository | None") -> None:
         """Try a few times whole: an upload that broke starts again."""
         for attempt in range(1, _TRIES + 1):
             try:
@@ -127,7 +127,7 @@ class ImageRepository:
             else:
                 return
 
-    def _source(self, blob: Descriptor, layout: Layout, base: "ImageRepository | None") -> Path:
+    def _source(self, blob: Descriptor, layout: ImageLayout, base: "ImageRepository | None") -> Path:
         path = layout.path(blob)
         if not path.exists():
             if base is None:
@@ -144,7 +144,8 @@ class ImageRepository:
         answer = self._ask("POST", where, push=True, mounts=base.repository)
         answer.close()
         if answer.status == 202:  # not mounted: the registry opened an upload instead, which is given up
-            self._abandon(answer)
+            with suppress(StorageError, ConfigError):  # what stays of it, the registry collects
+                self._ask("DELETE", answer.headers.get("Location", ""), push=True).close()
         return answer.status == 201
 
     def _upload(self, blob: Descriptor, source: Path) -> None:
@@ -173,10 +174,6 @@ class ImageRepository:
             )
             place, at = answer.headers.get("Location", ""), at + len(piece)
         return place
-
-    def _abandon(self, opened: "HttpStream") -> None:
-        with suppress(StorageError, ConfigError):  # what stays of it, the registry collects
-            self._ask("DELETE", opened.headers.get("Location", ""), push=True).close()
 
     def _pieces(self, blob: Descriptor) -> Iterator[bytes]:
         """The blob's bytes; raises IntegrityError at their end, if size or digest differ."""

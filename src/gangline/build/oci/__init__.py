@@ -1,6 +1,6 @@
 """OCI images without a daemon: equal members give equal bytes on every machine.
 
-    layout = Layout.create(folder)
+    layout = ImageLayout.create(folder)
     rootfs = layout.add_layer(members_of_folder(Path("rootfs"), exclude=("dev/*", "proc/*")))
     app = layout.add_layer([LayerMember("opt/app/run.py", data=b"...", mode=0o755)])
     image = layout.add_image([rootfs, app], settings=Settings(user="65532:65532", env={"PATH": "/usr/bin:/bin"}))
@@ -12,7 +12,7 @@ blob.
 
 from gangline.build.oci.documents import Descriptor, Image, Platform, Settings
 from gangline.build.oci.layer import OciLayer
-from gangline.build.oci.layout import Layout
+from gangline.build.oci.layout import ImageLayout
 from gangline.build.oci.members import LayerMember, members_of_folder
 
-__all__ = ["Descriptor", "Image", "LayerMember", "Layout", "OciLayer", "Platform", "Settings", "members_of_folder"]
+__all__ = ["Descriptor", "Image", "ImageLayout", "LayerMember", "OciLayer", "Platform", "Settings", "members_of_folder"]

@@ -16,7 +16,7 @@ from gangline.spec.codec import canonical
 MAX_DOCUMENT_BYTES = 4 << 20
 
 
-class Layout:
+class ImageLayout:
     """A folder of blobs by digest with an index: an OCI image layout."""
 
     def __init__(self, folder: Path) -> None:
@@ -25,9 +25,9 @@ class Layout:
         self._blobs = folder / "blobs" / "sha256"
 
     @staticmethod
-    def create(folder: Path) -> "Layout":
+    def create(folder: Path) -> "ImageLayout":
         """An empty one in `folder`, which is made."""
-        layout = Layout(folder)
+        layout = ImageLayout(folder)
         layout._blobs.mkdir(parents=True, exist_ok=True)
         return layout
 

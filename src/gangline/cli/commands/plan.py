@@ -29,14 +29,8 @@ from gangline.fabric.inventory import Fabric
 from gangline.line.gangs.stated_network import PlannedNetwork, planned_network, stated_network
 from gangline.line.request.run_request import resolve_request
 from gangline.line.request.targets import launcher_of, with_target
-from gangline.planner.shapes.hypothetical import (
-    GPUS_A_SERVER,
-    hypothetical_inventory,
-    with_known_gpus,
-    with_network,
-)
-from gangline.planner.shapes.known_gpus import KnownGpu
-from gangline.planner.shapes.shape import Shape, program_decides
+from gangline.planner.known_gpus import GPUS_A_SERVER, KnownGpu, hypothetical_inventory, with_known_gpus, with_network
+from gangline.planner.layouts.layout import Layout, program_decides
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 
@@ -265,6 +259,6 @@ def _matrix_plans(found: "Preview | HypotheticalPlan") -> "tuple[MatrixPlanRepor
     from gangline.line.stages.optimizer_plan import plan_reports
 
     return plan_reports(
-        line, found.profile, Shape(choice.strategy, choice.mesh), choice.device, pp_schedule=choice.pp_schedule,
+        line, found.profile, Layout(choice.strategy, choice.mesh), choice.device, pp_schedule=choice.pp_schedule,
         updates=choice.forecast.updates,
     )  # fmt: skip

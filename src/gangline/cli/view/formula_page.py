@@ -8,11 +8,10 @@ from gangline.cli.view.update_line import bucket_line, update_line
 from gangline.line.stages.hypothetical import HypotheticalPlan, saves_of
 from gangline.line.stages.optimizer_plan import optimizer_plans, predicted
 from gangline.optim.plan.explain import explain_ranks, explain_stages
-from gangline.planner.forecast.memory import num_owners
-from gangline.planner.forecast.optimizer_model import optimizer_model
-from gangline.planner.forecast.traffic import matrix_updates
-from gangline.planner.selection.choice import PlanChoice
-from gangline.planner.shapes.shape import Shape
+from gangline.planner.choice import PlanChoice
+from gangline.planner.cost.memory import num_owners
+from gangline.planner.cost.optimizer import matrix_updates, optimizer_model
+from gangline.planner.layouts.layout import Layout
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
 from gangline.spec.config.line import Line
@@ -73,7 +72,7 @@ def _optimizer(found: HypotheticalPlan, *, why: bool) -> Iterator[str]:
     if (work := profile.matrix_work) is None:
         yield f"optimizer {rule}: its costs are not known before the run, it counts as the elementwise rule"
         return
-    shape = Shape(choice.strategy, choice.mesh)
+    shape = Layout(choice.strategy, choice.mesh)
     sent = sum(each.wire_bytes for each in matrix_updates(work, shape.mesh, owners=num_owners(shape, work)))
     kept = optimizer_model(line.optimizer, profile).saved_bytes(profile.parameters)
     seconds = next((each.seconds for each in choice.forecast.terms if each.part == "optimizer"), None)

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from gangline.cli.view.plan_table import MOST_ROWS
-from gangline.planner.forecast.interruptions import StorageCost
+from gangline.planner.cost.interruptions import StorageCost
 from gangline.report.text import clean, percent
 from gangline.spec.forecast import Forecast, MemoryCause
 from gangline.spec.plan import Candidate

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gangline.planner.shapes.known_gpus import KnownGpu, assumptions
+from gangline.planner.known_gpus import KnownGpu, assumptions
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.units import format_bytes

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from gangline.cli.output import wrap_facts
 from gangline.cli.view.plan_table import candidate_table
 from gangline.cli.view.update_line import bucket_line, forecast_line, update_line
-from gangline.planner.selection.choice import PlanChoice
-from gangline.planner.shapes.shape import Shape, program_decides
+from gangline.planner.choice import PlanChoice
+from gangline.planner.layouts.layout import Layout, program_decides
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
 from gangline.spec.devices import Inventory
@@ -66,7 +66,7 @@ def _optimizer(found: "Preview", *, why: bool) -> list[str]:
     routed = routing(line, found.profile)
     if not routed:
         return [f"optimizer {line.optimizer['rule']}: its matrices are not known before the run"]
-    shape = Shape(choice.strategy, choice.mesh)
+    shape = Layout(choice.strategy, choice.mesh)
     plans = optimizer_plans(line, found.profile, shape, choice.device, pp_schedule=choice.pp_schedule)
     updates = choice.forecast.updates
     text = _RANKS_PLAN

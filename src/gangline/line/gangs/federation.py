@@ -1,7 +1,7 @@
 """The carrier of a federated run next to the gang, whose rank asks members through it: a process of the driver, or on a
 cluster a container of the gang's pod, for which the driver writes its orders into the store."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,7 +79,7 @@ def orders_key(plan: Plan) -> str:
     return f"{plan.output_prefix}/coordinator.json"
 
 
-def coordinator_variables(plan: Plan, site: Site, launcher: LauncherTraits) -> Mapping[str, str]:
+def coordinator_variables(plan: Plan, site: Site, launcher: LauncherTraits) -> dict[str, str]:
     """Variable of a gang of pods with its coordinator; empty where there is none in its pod."""
     if not (launcher.has_pods and has_members(plan)):
         return {}

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from gangline.build.own_environment import interpreter_digest
 from gangline.errors import GanglineError, IntegrityError, TrainingError, storage_errors
 from gangline.launch.sandbox.environment import passed_on
-from gangline.planner.shapes.device_pool import choose_precision, open_pool
+from gangline.planner.pool import choose_precision, open_pool
 from gangline.procfs import processor_name
 from gangline.spec.codec import digest
 from gangline.spec.config.line import Line

@@ -26,7 +26,7 @@ from gangline.line.results.rank_environment import gang_environment
 from gangline.line.results.serve_gate import SERVE_METRICS
 from gangline.line.results.training_result import TrainingResult
 from gangline.line.results.undeclared_reads import undeclared_reads_text, with_reads_of
-from gangline.planner.gang_plans import evaluate_plan, seed_plan
+from gangline.planner.plans import evaluate_plan, seed_plan
 from gangline.registry.publish_rules import WEIGHTS
 from gangline.spec.codec import digest
 from gangline.spec.config.line import QualityGate

@@ -15,7 +15,7 @@ from gangline.line.results.published_weights import judge_weights
 from gangline.line.results.reproducibility import reproducibility_items
 from gangline.line.results.unreported_metrics import form_of, missing_metric
 from gangline.line.stages.evaluate import compared_with_base
-from gangline.planner.selection.budget import check_measured
+from gangline.planner.budget import check_measured
 from gangline.report.training_facts import privacy_words
 from gangline.spec.codec import digest, to_plain
 from gangline.spec.config.line import GateTable, QualityGate

@@ -6,18 +6,18 @@ from gangline.errors import ConfigError
 from gangline.fabric.certificate import Certificate
 from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.request.run_request import RunRequest
-from gangline.planner.forecast.interruptions import StorageCost, storage_costs
-from gangline.planner.forecast.optimizer_model import optimizer_model
-from gangline.planner.forecast.widths import WEIGHT_BYTES
-from gangline.planner.gang_plans import choice_of_run, line_of_worker
-from gangline.planner.selection.budget import check as check_budget
-from gangline.planner.selection.budget import excess
-from gangline.planner.selection.choice import PlanChoice, choose_by_formula
-from gangline.planner.selection.formula_question import formula_profile
-from gangline.planner.selection.gpu_kinds import choose_kinds
-from gangline.planner.selection.plan_certificate import plan_certificate
-from gangline.planner.selection.request import PlanRequest
-from gangline.planner.shapes.device_pool import gpu_table
+from gangline.planner.budget import check as check_budget
+from gangline.planner.budget import excess
+from gangline.planner.certificate import plan_certificate
+from gangline.planner.choice import PlanChoice, choose_by_formula
+from gangline.planner.cost.interruptions import StorageCost, storage_costs
+from gangline.planner.cost.optimizer import optimizer_model
+from gangline.planner.formula.search import formula_profile
+from gangline.planner.gpu_kinds import choose_kinds
+from gangline.planner.plans import choice_of_run, line_of_worker
+from gangline.planner.pool import gpu_table
+from gangline.planner.request import PlanRequest
+from gangline.planner.settings import WEIGHT_BYTES
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory

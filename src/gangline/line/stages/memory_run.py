@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from gangline.errors import CapacityError, IntegrityError, StorageError
 from gangline.launch.sandbox.module_runner import ModuleJob, ModuleRunner
 from gangline.line.stages.model_inspection import ModelSource
-from gangline.planner.selection.choice import PlanChoice
-from gangline.planner.shapes.device_pool import open_pool
+from gangline.planner.choice import PlanChoice
+from gangline.planner.pool import open_pool
 from gangline.spec.codec import from_plain
 from gangline.spec.config.secrets import plain_of
 from gangline.spec.config.site import Site

@@ -11,10 +11,10 @@ from gangline.optim.plan.phases import MatrixPlanReport, report_of
 from gangline.optim.plan.routing import Route, RoutedParameter, route_parameters
 from gangline.optim.plan.simulate import StepPrediction, simulate
 from gangline.optim.plan.work import device_curve, matrix_work, rule_spec
-from gangline.planner.axes.schedules import num_stages, owner_of
-from gangline.planner.axes.stage_cut import stages_of_parameters
-from gangline.planner.forecast.memory import num_owners
-from gangline.planner.shapes.shape import Shape
+from gangline.planner.cost.memory import num_owners
+from gangline.planner.layouts.layout import Layout
+from gangline.planner.layouts.pipeline import stages_of_parameters
+from gangline.planner.layouts.schedules import num_stages, owner_of
 from gangline.spec.config.line import Line
 from gangline.spec.config.matrix_rule import MatrixRuleTable, read_matrix_rule
 from gangline.spec.forecast import UpdateTraffic
@@ -62,7 +62,7 @@ def block_matrices(model: Transformer) -> list[LogicalMatrix]:
 
 
 def optimizer_plans(
-    line: Line, profile: ModelProfile | None, shape: Shape, device: Device, *, pp_schedule: PipelineSchedule = "1f1b"
+    line: Line, profile: ModelProfile | None, shape: Layout, device: Device, *, pp_schedule: PipelineSchedule = "1f1b"
 ) -> tuple[OptimPlan, ...]:
     """Owners on the ranks of `shape`, as they will plan them: one plan for each pipeline rank that has matrices.
 
@@ -93,7 +93,7 @@ def predicted(plans: Sequence[OptimPlan], updates: UpdateTraffic | None) -> Step
 
 
 def plan_reports(
-    line: Line, profile: ModelProfile | None, shape: Shape, device: Device, *, pp_schedule: PipelineSchedule,
+    line: Line, profile: ModelProfile | None, shape: Layout, device: Device, *, pp_schedule: PipelineSchedule,
     updates: UpdateTraffic | None,
 ) -> tuple[MatrixPlanReport, ...]:  # fmt: skip
     """`optimizer_plans` as documents, with the times that people see; `updates` as of `predicted`."""

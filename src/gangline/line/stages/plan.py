@@ -26,11 +26,11 @@ from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource, 
 from gangline.line.stages.planning import PlannedRun, RunPlanRequest, plan_run
 from gangline.line.stages.publish import check_publication
 from gangline.line.stages.start_checkpoint import open_start
-from gangline.planner.forecast.worker_exchange import worker_exchange
-from gangline.planner.selection.choice import PlanChoice
-from gangline.planner.selection.plan_certificate import pipeline_traffic
-from gangline.planner.shapes.hypothetical import with_network
-from gangline.planner.shapes.shape import program_decides
+from gangline.planner.certificate import pipeline_traffic
+from gangline.planner.choice import PlanChoice
+from gangline.planner.known_gpus import with_network
+from gangline.planner.layouts.layout import program_decides
+from gangline.planner.plans import worker_exchange
 from gangline.spec.codec import Document, digest, from_json
 from gangline.spec.config.line import Line
 from gangline.spec.data_source import DataSource

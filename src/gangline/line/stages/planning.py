@@ -15,14 +15,13 @@ from gangline.line.stages.device_rates import device_rates
 from gangline.line.stages.measured_history import MeasuredHistory, read_measured_history
 from gangline.line.stages.memory_run import run_memory_check, with_forecasts_of
 from gangline.line.stages.model_inspection import ModelInspection, ModelSource, inspect_model, inspection_cache_file
-from gangline.planner.forecast.shape_forecast import calibrated_site
-from gangline.planner.forecast.worker_exchange import require_exchange
-from gangline.planner.gang_plans import choice_of_run, line_of_worker, make_plan, reader_processes
-from gangline.planner.proof_plan import make_proof_plan
-from gangline.planner.selection.budget import check as check_budget
-from gangline.planner.selection.choice import PlanChoice, choose_plan
-from gangline.planner.selection.gpu_kinds import choose_kinds
-from gangline.planner.selection.request import PlanRequest
+from gangline.planner.budget import check as check_budget
+from gangline.planner.choice import PlanChoice, choose_plan
+from gangline.planner.forecast import calibrated_site
+from gangline.planner.gpu_kinds import choose_kinds
+from gangline.planner.plans import choice_of_run, line_of_worker, make_plan, reader_processes, require_exchange
+from gangline.planner.proof import make_proof_plan
+from gangline.planner.request import PlanRequest
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.data_source import DataSource
@@ -157,7 +156,7 @@ def _with_shape(line: Line, seen: ModelInspection) -> ModelInspection:
     model = line.plan.transformer
     if model is None or (seen.profile is not None and seen.profile.traces):
         return seen
-    from gangline.planner.selection.formula_question import formula_profile  # most lines have a task to trace
+    from gangline.planner.formula.search import formula_profile  # most lines have a task to trace
 
     return replace(seen, profile=formula_profile(model))
 

@@ -18,7 +18,7 @@ from gangline.line.request.trust import data_access_of
 from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource, columns_of
 from gangline.line.stages.planning import RunPlanRequest, plan_run
 from gangline.line.stages.tracked_files import CommitPointers, find_pointers
-from gangline.planner.selection.choice import PlanChoice
+from gangline.planner.choice import PlanChoice
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.site import Site
 from gangline.spec.data_source import DatasetUse

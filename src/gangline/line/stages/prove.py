@@ -12,7 +12,7 @@ from gangline.line.record.states import stage_origin
 from gangline.line.results.ledger import failed_result, with_shares
 from gangline.line.results.loss_curve import losses_of
 from gangline.line.results.training_result import read_metrics
-from gangline.planner.gang_plans import prove_plan
+from gangline.planner.plans import prove_plan
 from gangline.spec import run_flags
 from gangline.spec.codec import digest
 from gangline.spec.devices import Inventory

@@ -7,7 +7,7 @@ from typing import Protocol
 from gangline.errors import CapacityError, ConfigError
 from gangline.line.gangs.launchers import open_cluster
 from gangline.line.request.targets import launcher_of
-from gangline.planner.selection.choice import PlanChoice
+from gangline.planner.choice import PlanChoice
 from gangline.spec.config.site import Site
 from gangline.spec.devices import FreeServers, Inventory
 from gangline.spec.plan import Candidate

@@ -12,7 +12,7 @@ from math import gcd
 from torch import nn
 
 from gangline.errors import ConfigError
-from gangline.planner.axes.tensor import NO_RULES, degrees_that_work
+from gangline.planner.layouts.degrees import NO_RULES, degrees_that_work
 from gangline.train.parallel.model_parts import join, matches
 from gangline.train.task import ParallelHints
 

@@ -11,7 +11,7 @@ from tests.train.parallel.deep import TASKS
 from torch import nn
 
 from gangline.errors import ConfigError
-from gangline.planner.axes.stage_cut import cut_into_stages
+from gangline.planner.layouts.pipeline import cut_into_stages
 from gangline.train.parallel.model_parts import find_embed_and_head
 from gangline.train.parallel.pipeline.packed_tensors import flatten, restore
 from gangline.train.parallel.pipeline.stage_module import StageForward, merge, part_of, put

@@ -7,10 +7,9 @@ from typing import Any
 from torch import nn
 
 from gangline.errors import ConfigError
-from gangline.planner.axes.bubble import require_schedule
-from gangline.planner.axes.pipeline_conflicts import pipeline_conflicts_of_plan
-from gangline.planner.axes.schedules import num_stages, stages_of
-from gangline.planner.axes.stage_cut import stage_ranges
+from gangline.planner.layouts.bubble import require_schedule
+from gangline.planner.layouts.pipeline import pipeline_conflicts_of_plan, stage_ranges
+from gangline.planner.layouts.schedules import num_stages, stages_of
 from gangline.spec.plan import Plan
 from gangline.train.parallel.blocks import BlockWrapper
 from gangline.train.parallel.data_parallel import ParallelModel

@@ -8,7 +8,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from gangline.errors import ConfigError
-from gangline.planner.axes.schedules import owner_of
+from gangline.planner.layouts.schedules import owner_of
 from gangline.train.parallel.pipeline.composition import Composition
 from gangline.train.parallel.pipeline.forward_relay import ForwardRelay, Layouts
 from gangline.train.parallel.pipeline.packed_tensors import TensorChannel

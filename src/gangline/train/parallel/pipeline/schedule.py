@@ -21,7 +21,7 @@ from torch.distributed.pipelining.schedules import (
     ScheduleZBVZeroBubble,
 )
 
-from gangline.planner.axes.schedules import SINGLE
+from gangline.planner.layouts.schedules import SINGLE
 from gangline.spec.plan import PipelineSchedule
 from gangline.train import heartbeat
 from gangline.train.parallel.pipeline.forward_relay import Layouts

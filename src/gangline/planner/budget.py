@@ -1,0 +1,148 @@
+"""Budget gate: bounds of line and site against a forecast, before anything is queued, and against what was measured."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gangline.errors import ConfigError
+from gangline.spec.config.line import PlanTable
+from gangline.spec.config.site import LimitsTable
+from gangline.spec.forecast import Forecast
+from gangline.spec.plan import Verdict
+from gangline.spec.record import Gate
+from gangline.units import format_number, format_step
+
+_TIME = "time"
+
+_NOTHING = 1e-9
+"""Value in place of a bound of 0, so that the plan nearest to it is the cheapest."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReason:
+    """Verdict on a plan, and its sentence; nothing reads the sentence back."""
+
+    verdict: Verdict
+    words: str
+    ratio: float = 0.0
+    """How many times a bound it needs; 0: no bound decides."""
+
+
+def excess(
+    bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: float = 0.0, seeds: int = 1
+) -> PlanReason | None:
+    """The bound that `forecast` is furthest beyond, also by a first forecast; None: it is beyond none, or nothing is
+    known.
+
+    Arguments are those of `check`.
+    """
+    edge = 1.0 if forecast.is_first else 1 + band
+    beyond = [
+        PlanReason(
+            "late" if name == _TIME else "over_budget", ratio=known * edge / max(bound, _NOTHING),
+            words=f"{name}: {_shown(name, known * edge)} forecast, at most {_shown(name, bound)}",
+        )
+        for name, bound, known in _bounds(bounds, limits, forecast, seeds)
+        if known is not None and known * edge > bound
+    ]  # fmt: skip
+    return max(beyond, key=lambda each: each.ratio, default=None)
+
+
+def check(
+    bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: float = 0.0, nearest: str = "", seeds: int = 1
+) -> Gate:
+    """Yes, no or unknown: the tightest bound of each kind against the forecast's upper edge.
+
+    Args:
+        bounds: Of the line.
+        limits: Of the site.
+        forecast: Of the chosen plan.
+        band: Share by which a forecast of time may be short.
+        nearest: Name of the plan, where others were weighed and are further beyond.
+        seeds: Trainings of this length that the line asks for: each costs as much as the first.
+
+    Raises:
+        ConfigError: The line's own bound is above the site's.
+    """
+    _require_within(bounds, limits)
+    answers = _answers(bounds, limits, forecast, band, seeds)
+    return _gate(list(answers), {"origin": forecast.origin, "band": band}, nearest=nearest, seeds=seeds)
+
+
+def check_measured(
+    bounds: PlanTable, limits: LimitsTable, measured: Forecast, forecast: Forecast, *, band: float = 0.0, seeds: int = 1
+) -> Gate:
+    """The verdict after the trainings: what was `measured` counts, and the forecast where nothing was.
+
+    Args are those of `check`; hours and money of `measured` are those of all seeds.
+    """
+    expected = _answers(bounds, limits, forecast, band, seeds)
+    pairs = zip(expected, _bounds(bounds, limits, measured, 1), strict=True)
+    answers = [said if seen is None else _seen(name, bound, seen) for said, (name, bound, seen) in pairs]
+    return _gate(answers, {"origin": measured.origin, "band": band})
+
+
+def _gate(answers: Sequence[tuple[str, str]], evidence: dict[str, Any], *, nearest: str = "", seeds: int = 1) -> Gate:
+    if not answers:
+        return Gate(name="budget", verdict="yes", reason="no bound is set")
+    refused = [reason for verdict, reason in answers if verdict == "no"]
+    unknown = [reason for verdict, reason in answers if verdict == "unknown"]
+    verdict = "no" if refused else "unknown" if unknown else "yes"
+    reasons = refused or unknown or [reason for _, reason in answers]
+    reason = f"no plan is within the bounds, {nearest} comes nearest: " if refused and nearest else ""
+    reason += "; ".join(reasons) + (f"; {seeds} seeds are included" if seeds > 1 else "")
+    return Gate(name="budget", verdict=verdict, reason=reason, evidence=evidence)  # type: ignore[arg-type]  # one of three literals
+
+
+def _require_within(bounds: PlanTable, limits: LimitsTable) -> None:
+    for key, bound, limit in (
+        ("plan.budget_gpu_hours", bounds.budget_gpu_hours, limits.gpu_hours_per_run),
+        ("plan.budget_money", bounds.budget_money, limits.money_per_run),
+        ("plan.deadline_seconds", bounds.deadline_seconds, limits.run_seconds),
+    ):
+        if bound is not None and limit is not None and bound > limit:
+            raise ConfigError(f"{key}: wanted at most the site's limit of {limit:g}, found {bound:g}; lower it")
+
+
+def _answers(
+    bounds: PlanTable, limits: LimitsTable, forecast: Forecast, band: float, seeds: int
+) -> Iterator[tuple[str, str]]:
+    for name, bound, known in _bounds(bounds, limits, forecast, seeds):
+        yield _guess(name, bound, known) if forecast.is_first and known else _answer(name, bound, known, band)
+
+
+def _bounds(
+    bounds: PlanTable, limits: LimitsTable, forecast: Forecast, seeds: int
+) -> Iterator[tuple[str, float, float | None]]:
+    """What is bounded, the tightest bound, and what is forecast: of time one training, of what is paid all of them."""
+    hours, money = (each if each is None else each * seeds for each in (forecast.gpu_hours, forecast.money))
+    for name, bound, limit, known in (
+        ("GPU-hours", bounds.budget_gpu_hours, limits.gpu_hours_per_run, hours),
+        ("money", bounds.budget_money, limits.money_per_run, money),
+        (_TIME, bounds.deadline_seconds, None, forecast.wall_seconds),
+    ):
+        tightest = min((each for each in (bound, limit) if each is not None), default=None)
+        if tightest is not None:
+            yield name, tightest, known
+
+
+def _guess(name: str, bound: float, known: float) -> tuple[str, str]:
+    """A forecast that no run has corrected yet neither refuses nor promises anything."""
+    return "unknown", f"{name}: at most {_shown(name, bound)}, the first forecast says {_shown(name, known)}"
+
+
+def _answer(name: str, bound: float, known: float | None, band: float) -> tuple[str, str]:
+    if known is None:
+        return "unknown", f"{name}: at most {_shown(name, bound)}, no forecast yet: no run of this plan was measured"
+    edge = known * (1 + band)
+    verdict, sign = ("no", "above") if edge > bound else ("yes", "within")
+    return verdict, f"{name}: {_shown(name, edge)} forecast, {sign} {_shown(name, bound)}"
+
+
+def _seen(name: str, bound: float, value: float) -> tuple[str, str]:
+    verdict, sign = ("no", "above") if value > bound else ("yes", "within")
+    return verdict, f"{name}: {_shown(name, value)} measured, {sign} {_shown(name, bound)}"
+
+
+def _shown(name: str, value: float) -> str:
+    return format_step(value) if name == _TIME else format_number(value)

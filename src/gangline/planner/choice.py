@@ -1,0 +1,259 @@
+"""Choice of one plan for the available devices, with one reason for every other candidate.
+
+Memory is computed by formula; step times come from earlier runs and forecasts, as far as device rates are known.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import Any
+
+from gangline.errors import UsageError
+from gangline.fabric.inventory import Fabric
+from gangline.planner.candidates import Ranking, evaluate_layouts, fitting_plan
+from gangline.planner.cost.interruptions import save_costs_of
+from gangline.planner.layouts.layout import Layout, display_name, elastic_sizes, program_decides
+from gangline.planner.layouts.pipeline import choose_schedule, idle_share, require_stages
+from gangline.planner.pool import num_nodes
+from gangline.planner.problem import PlanProblem
+from gangline.planner.reasons import (
+    PROGRAM_DECIDES_REASON,
+    chosen_reason,
+    no_fit_reason,
+    refuse_all,
+    runner_up,
+    why_lost,
+    winner_reason,
+)
+from gangline.planner.request import Ask, PlanRequest
+from gangline.planner.settings import FittedSetting, line_memory
+from gangline.planner.suggestion import FittingPlan, suggest_change
+from gangline.spec.config.line import Line
+from gangline.spec.config.site import Site
+from gangline.spec.devices import Inventory, Rates
+from gangline.spec.federated import FederationPlan
+from gangline.spec.forecast import Forecast
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import Candidate, Device, Memory, PipelineSchedule, Precision, SaveCosts, Size
+from gangline.spec.profile import MeasuredRun, ModelProfile
+from gangline.spec.strategies import Strategy
+from gangline.spec.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchSummary:
+    """What a choice was made from."""
+
+    num_candidates: int
+    """Each a layout with one way to run it."""
+    num_weighed: int
+    """Those that were weighed; the others lose by their bounds."""
+    num_fit: int
+    """Those of them that fit."""
+    bound_seconds: float | None
+    """No step on so many GPUs takes less; None: no rates are known."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """How each layout would be run: `fsdp-16 b4s`."""
+    struck: dict[str, int] = field(default_factory=dict)
+    """Products of degrees that a rule left out, by the rule."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanChoice:
+    """The winner, how it runs, and why; `candidates` has it first, then the losers, the nearest first."""
+
+    name: str
+    strategy: Strategy
+    mesh: Mesh
+    micro_batch: int
+    precision: Precision
+    device: Device
+    num_nodes: int
+    reason: str
+    candidates: tuple[Candidate, ...]
+    forecast: Forecast
+    memory: Memory = Memory()
+    pp_schedule: PipelineSchedule = "1f1b"
+    shares: tuple[int, ...] = ()
+    """Samples of a step by replica, of a gang of two kinds of GPU; empty: equal ones."""
+    sizes: tuple[Size, ...] = ()
+    """Other numbers of ranks that an elastic gang may go on with; each holds the model."""
+
+    finalists: tuple[tuple[Layout, FittedSetting], ...] = ()
+    """The best and the runner-up, and how each would be run."""
+    save_costs: SaveCosts | None = None
+    """Costs that earlier runs of this layout had; None: not known."""
+    federation: FederationPlan | None = None
+    """Members that train; None: the ranks do."""
+    search: SearchSummary | None = None
+    """Plans that were weighed of a model known by its shape; None: only the candidates above were."""
+
+    def candidate(self, name: str) -> Candidate:
+        """Candidate of this name, or of a row as the table prints it (`fsdp-16 b4s`).
+
+        Raises:
+            UsageError: There is none.
+        """
+        settings = self.search.settings if self.search else {}
+        wanted = " ".join(name.strip("*\"' ").split())
+        rows = {settings.get(each.name, each.name): each for each in self.candidates}
+        found = {each.name: each for each in self.candidates} | rows
+        if wanted not in found:
+            names = get_close_matches(wanted, list(rows), n=3, cutoff=0.3)
+            raise UsageError(f"wanted a plan of the table, found {name!r}; near it: {', '.join(names) or self.name}")
+        return found[wanted]
+
+    @property
+    def procs_per_node(self) -> int:
+        """Ranks of each node."""
+        return self.mesh.world_size // self.num_nodes
+
+
+def choose_plan(
+    line: Line,
+    site: Site,
+    inventory: Inventory,
+    profile: ModelProfile | None = None,
+    history: Sequence[MeasuredRun] = (),
+    *,
+    rates: Rates | None = None,
+    fabric: Fabric | None = None,
+) -> PlanChoice:
+    """The plan of `line` on what is there.
+
+    Args:
+        line: What is asked.
+        site: Prices, reserves and margins.
+        inventory: What is there.
+        profile: None where the size of the model is not known, as for a command.
+        history: Measured steps of earlier runs, newest first; those of another model are left out.
+        rates: Of the devices in `inventory`; None: they were not measured.
+        fabric: That joins its nodes; None: messages between them share no link.
+
+    Raises:
+        ConfigError: Nothing fits (with the two nearest misses, and the smallest change that would), the line asks for
+            what the runtime or the inventory does not have, or its batch cannot be shared evenly.
+    """
+
+    def ask(line: Line, inventory: Inventory) -> PlanRequest:
+        return PlanRequest.about(line, site, inventory, profile, history, rates=rates, fabric=fabric)
+
+    if line.federated is not None:
+        from gangline.planner.federated import choose_federated  # few lines have members
+
+        def choose(line: Line, inventory: Inventory) -> PlanChoice:
+            return choose_plan(line, site, inventory, profile, history, rates=rates, fabric=fabric)
+
+        return choose_federated(line, site, inventory, choose=choose)
+    request = ask(line, inventory)
+    if profile is not None and profile.transformer is not None and not profile.traces and not program_decides(line):
+        return choose_by_formula(request, profile.transformer, ask=ask, inventory=inventory)
+    ranking = evaluate_layouts(request)
+    if not ranking.order:
+        change = suggest_change(line, inventory, lambda *changed: fitting_plan(ask(*changed)))
+        misses = [(layout, request.fit(layout)) for layout in ranking.too_large]
+        raise refuse_all(request.pool, profile, request.optimizer.moment_bytes, misses, change)
+    return _choice(request, ranking)
+
+
+def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inventory: Inventory) -> PlanChoice:
+    """The plan of a model that is known by its shape alone.
+
+    Raises:
+        ConfigError: Nothing fits that ranks here run.
+    """
+    from gangline.planner.formula import choice as by_formula  # a model that was traced needs none of it
+
+    ranking = by_formula.rank_layouts(request, model)
+    chosen = ranking.chosen
+    if chosen is None:
+
+        def fitting(line: Line, inventory: Inventory) -> FittingPlan | None:
+            return by_formula.fitting_layout(ask(line, inventory), model)
+
+        raise by_formula.refuse_layouts(request, ranking, model, suggest_change(request.line, inventory, fitting))
+    evaluation, setting = ranking.evaluation, chosen.setting
+    candidates = by_formula.candidates_of(request, ranking)
+    return plan_choice(
+        request, candidates, micro_batch=setting.micro_batch, memory=setting.memory, forecast=candidates[0].forecast,
+        pp_schedule=setting.schedule or "1f1b",
+        holds=lambda layout, micro_batch: by_formula.layout_holds(request, model, chosen, layout.mesh, micro_batch),
+        search=SearchSummary(
+            num_candidates=evaluation.num_candidates, num_weighed=evaluation.num_weighed, num_fit=evaluation.num_fit,
+            bound_seconds=None if ranking.missing else evaluation.bound_seconds,
+            settings={each.layout.name: each.name for each in ranking.order}, struck=dict(evaluation.ruled_out),
+        ),
+    )  # fmt: skip
+
+
+def plan_choice(
+    request: PlanProblem, candidates: tuple[Candidate, ...], *, micro_batch: int, memory: Memory, forecast: Forecast,
+    holds: Callable[[Layout, int], bool], **more: Any,
+) -> PlanChoice:  # fmt: skip
+    """The first of `candidates` as the choice, with the sizes that an elastic gang may go on with.
+
+    Args:
+        request: What was asked.
+        candidates: The chosen one first.
+        micro_batch: Samples of one pass.
+        memory: What is given up for memory.
+        forecast: Of the chosen one.
+        holds: Whether a rank of another size holds passes of so many samples.
+        more: Fields of `PlanChoice` that only one kind of choice has.
+    """
+    chosen = candidates[0]
+    sizes, too_few = elastic_sizes(
+        request.line, strategy=chosen.strategy, mesh=chosen.mesh, micro_batch=micro_batch, holds=holds
+    )
+    missing = f"; never on {', '.join(map(str, too_few))} ranks, which cannot hold it" if too_few else ""
+    return PlanChoice(
+        name=chosen.name, strategy=chosen.strategy, mesh=chosen.mesh, micro_batch=micro_batch, memory=memory,
+        precision=request.precision, device=request.pool.device,
+        num_nodes=num_nodes(request.pool, chosen.mesh.world_size), reason=chosen.reason + missing,
+        candidates=candidates, forecast=forecast, sizes=sizes, **more,
+    )  # fmt: skip
+
+
+def _candidate(request: PlanRequest, ranking: Ranking, layout: Layout, second: Layout | None) -> Candidate:
+    setting, line = request.setting(layout), request.line
+    candidate = Candidate(
+        name=display_name(line, layout), strategy=layout.strategy, mesh=layout.mesh, verdict="no_fit",
+        reason=no_fit_reason(setting.fit), forecast=request.forecast(layout),
+    )  # fmt: skip
+    if layout == ranking.order[0] and program_decides(line):
+        return replace(candidate, verdict="chosen", reason=PROGRAM_DECIDES_REASON)
+    if layout == ranking.order[0]:
+        reason = chosen_reason(
+            layout, setting, request.profile, moment_bytes=request.optimizer.moment_bytes,
+            is_requested=line.train.strategy != "auto",
+            is_only=len(ranking.runnable) + len(ranking.unsupported) == 1, line_memory=line_memory(line),
+            win_reason=winner_reason(request, ranking),
+        )  # fmt: skip
+        return replace(candidate, verdict="chosen", reason=reason)
+    if layout in ranking.order:
+        lost = why_lost(request, ranking, layout)
+        is_second = lost.verdict in ("lost", "more_axes") and layout == second
+        return replace(candidate, verdict="runner_up" if is_second else lost.verdict, reason=lost.words)
+    return candidate
+
+
+def _choice(request: PlanRequest, ranking: Ranking) -> PlanChoice:
+    """The best of a ranking with a candidate for every layout."""
+    winner, second = ranking.order[0], runner_up(request, ranking)
+    candidates = [_candidate(request, ranking, layout, second) for layout in ranking.runnable]
+    cut = (
+        Candidate(name=each.name, strategy=each.strategy, mesh=each.mesh, verdict="unsupported", reason=reason)
+        for each, reason in ranking.unsupported.items()
+    )
+    setting, line, mesh = request.setting(winner), request.line, winner.mesh
+    require_stages(line, mesh, setting.micro_batch, request.profile)
+    schedule = choose_schedule(line, mesh, setting.micro_batch, request.profile)
+    trace = request.profile.trace(request.precision) if request.profile else None
+    idle = idle_share(line, mesh, setting.micro_batch, schedule, trace)
+    return plan_choice(
+        request, (*candidates, *cut), micro_batch=setting.micro_batch, memory=setting.memory, pp_schedule=schedule,
+        forecast=replace(request.forecast(winner), bubble=idle),
+        holds=lambda layout, micro_batch: request.fit_of(layout, micro_batch, setting.memory).holds,
+        finalists=tuple((layout, request.setting(layout)) for layout in (winner, second) if layout),
+        save_costs=save_costs_of([each for each in request.history if each.mesh == mesh]),
+    )  # fmt: skip

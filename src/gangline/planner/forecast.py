@@ -1,0 +1,213 @@
+"""Forecast of a layout: step time, money and memory, from equal runs if there are any, else from device rates."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+from gangline.fabric.mapping import EdgeBytes
+from gangline.planner.cost.averaging import by_latency, exposed_buckets
+from gangline.planner.cost.exchange import wire_bytes
+from gangline.planner.cost.interruptions import save_every
+from gangline.planner.cost.speeds import NO_MATRIX_RULE, Speeds, host_rates, speeds_of
+from gangline.planner.cost.step_time import StepInputs, step_terms
+from gangline.planner.cost.traffic import collectives, edge_bytes, num_averaged, traced_rings, unknown_traffic
+from gangline.planner.layouts.layout import Layout
+from gangline.planner.layouts.pipeline import idle_share
+from gangline.planner.pool import Pool, ranks_per_node
+from gangline.planner.problem import PlanProblem
+from gangline.planner.settings import BACKWARD, GRADIENT_BYTES, Setting, StepLoad, step_load
+from gangline.spec.config.line import Line
+from gangline.spec.config.site import Site
+from gangline.spec.devices import Inventory, Rates
+from gangline.spec.forecast import Forecast, GradientBuckets, Term
+from gangline.spec.profile import MeasuredRun, ModelProfile
+
+
+def calibrated_site(
+    line: Line, site: Site, inventory: Inventory, history: Sequence[MeasuredRun], rates: Rates | None
+) -> Site:
+    """`site` with the band and the memory margin that earlier runs of this model on these devices taught."""
+    known = PlanProblem.about(line, site, inventory, None, history, rates=rates).calibration
+    band = site.plan.band if known.band is None else known.band
+    margin = site.plan.memory_margin if known.memory_margin is None else known.memory_margin
+    return replace(site, plan=replace(site.plan, band=band, memory_margin=margin))
+
+
+def forecast_of(problem: PlanProblem, layout: Layout, options: Setting, memory_bytes: float | None) -> Forecast:
+    """What is known about `layout`: the state by formula, the step by equal runs, else part by part."""
+    line, pool, profile = problem.line, problem.pool, problem.profile
+    way = options.words(line)
+    equal = [each for each in equal_runs(problem, layout) if each.forecast.way in ("", way)]
+    by_parts = formula_of(problem, layout, options)
+    step = median(each.step_seconds for each in equal) if equal else by_parts.step_seconds
+    terms = _as_measured(by_parts.terms, equal) if equal else by_parts.terms
+    wall = None if step is None else line.train.steps * (step + _of_saves(terms)) + _outside_steps(problem)
+    hours = 0.0 if pool.device == "cpu" else None if wall is None else wall * layout.mesh.world_size / 3600
+    trace = profile.trace(options.precision) if profile else None
+    return replace(
+        by_parts,
+        way=way,
+        parameters=profile.parameters if profile else None,
+        memory_bytes=None if memory_bytes is None else round(memory_bytes),
+        step_seconds=step,
+        wall_seconds=wall,
+        gpu_hours=hours,
+        money=_money(hours, pool),
+        flops_per_sample=trace.flops_per_sample if trace else None,
+        device_flops=pool.gpu.flops_per_second.get(options.precision),
+        terms=terms,
+        missing="" if equal else by_parts.missing,
+        origin=f"measured n={len(equal)}" if equal else by_parts.origin,
+    )
+
+
+def equal_runs(problem: PlanProblem, layout: Layout) -> list[MeasuredRun]:
+    """Runs of this layout on equal devices, however they were run."""
+    pool, batch = problem.pool, problem.line.train.global_batch
+    alike = (layout.strategy, layout.mesh, pool.device, pool.name, problem.precision, batch)
+    return [
+        each
+        for each in problem.history
+        if (each.strategy, each.mesh, each.device, each.device_name or pool.name, each.precision, each.global_batch)
+        == alike
+    ]
+
+
+def formula_of(problem: PlanProblem, layout: Layout, options: Setting, *, overlap: float | None = None) -> Forecast:
+    """Part by part, corrected by what other runs were off by, whatever equal ones took.
+
+    `overlap` is the share of computing that hides communication; None: what the site grants.
+    """
+    profile, pool = problem.profile, problem.pool
+    trace = profile.trace(options.precision) if profile else None
+    if profile is None:
+        return Forecast(missing="the size of the model is not known")
+    if trace is None:
+        return Forecast(missing=profile.untraced or "the model was not traced", origin="formula")
+    inputs = _step_inputs(
+        problem, layout, options, profile, overlap=problem.site.plan.overlap if overlap is None else overlap
+    )
+    sent = None
+    if not unknown_traffic(profile, layout, inputs.load):
+        sent = wire_bytes(inputs.messages, device=pool.device)
+    speeds = speeds_of(
+        pool, options.precision, trace, problem.rates, world_size=layout.mesh.world_size, stages=layout.mesh.pp,
+        edges=_edges(profile, layout, inputs.load, pool),
+    )  # fmt: skip
+    if speeds is None:
+        why = f"no rate of {pool.name or 'this GPU'} in {options.precision} is known; [gpu.NAME] of site.toml gives one"
+        why = "rates were not measured" if pool.device == "cpu" else why
+        return Forecast(wire_bytes=sent, missing=why, origin="traced")
+    known = problem.calibration
+    terms, missing, updates = step_terms(inputs, speeds, known)
+    computed = next((term.seconds for term in terms if term.part == "compute"), None)
+    if inputs.host is not None and problem.optimizer.matrix_work is not None:
+        missing = NO_MATRIX_RULE
+    count = max((factor.count for factor in (known.step, *known.factors.values())), default=0)
+    return Forecast(
+        wire_bytes=sent,
+        step_seconds=None if missing else sum(term.seconds for term in terms) - _of_saves(terms),
+        terms=terms,
+        buckets=gradient_buckets(profile, layout, inputs.load, speeds, compute_seconds=computed),
+        updates=updates,
+        device_name=problem.device_name,
+        missing=missing,
+        origin="traced" if missing else f"calibrated n={count}" if count else f"rates {speeds.origin}",
+    )
+
+
+def _edges(profile: ModelProfile, layout: Layout, load: StepLoad, pool: Pool) -> EdgeBytes | None:
+    """Bytes by which the servers of a pipeline are put in order; None: there is none, or no fabric."""
+    if layout.mesh.pp == 1 or pool.fabric is None:
+        return None
+    per_server = ranks_per_node(pool, layout.mesh.world_size)
+    return edge_bytes(traced_rings(profile, layout, load), profile, layout.mesh, load, ranks_per_server=per_server)
+
+
+def _step_inputs(
+    problem: PlanProblem, layout: Layout, options: Setting, profile: ModelProfile, *, overlap: float
+) -> StepInputs:
+    line, train, pool = problem.line, problem.line.train, problem.pool
+    samples = train.global_batch / layout.mesh.data_parallel
+    trace = profile.trace(options.precision)
+    assert trace is not None, "only models that were traced"
+    load = step_load(line, layout, options)
+    return StepInputs(
+        profile=profile,
+        trace=trace,
+        layout=layout,
+        load=load,
+        messages=collectives(profile, layout, load),
+        bubble=(
+            idle_share(line, layout.mesh, options.micro_batch, options.schedule, trace) if options.schedule else None
+        )
+        or 0.0,
+        overlap=overlap,
+        save_every=save_every(line),
+        optimizer=problem.optimizer,
+        samples=samples,
+        host=host_rates(pool, ranks_per_node(pool, layout.mesh.world_size))
+        if options.memory.offload == "cpu"
+        else None,
+    )
+
+
+def _as_measured(terms: Sequence[Term], equal: Sequence[MeasuredRun]) -> tuple[Term, ...]:
+    """The medians of equal runs that reported their parts, with what the formulas give; else the latter alone."""
+    telling = [each.parts for each in equal if each.parts]
+    if not telling:
+        return tuple(terms)
+    raw = {term.part: term.raw_seconds for term in terms}
+    parts = dict.fromkeys((*raw, *(part for each in telling for part in each)))
+    return tuple(
+        Term(
+            part=part,
+            seconds=median(each.get(part, 0.0) for each in telling),
+            raw_seconds=raw.get(part),
+            origin=f"measured n={len(telling)}",
+        )
+        for part in parts
+    )
+
+
+def _of_saves(terms: Sequence[Term]) -> float:
+    """What an ordinary step has nothing of."""
+    return sum(term.seconds for term in terms if term.part == "checkpoint")
+
+
+def _outside_steps(problem: PlanProblem) -> float:
+    """Seconds of a gang outside its steps and saves, as earlier runs on such devices took, beyond the start that the
+    site states and forecasts count anyway; 0 if none is known."""
+    found = (each.outside_seconds for each in problem.history if each.device == problem.pool.device)
+    known = [seconds for seconds in found if seconds is not None]
+    return max(0.0, median(known) - problem.site.plan.start_seconds) if known else 0.0
+
+
+def _money(hours: float | None, pool: Pool) -> float | None:
+    if hours == 0:
+        return 0.0
+    return None if hours is None or pool.gpu.price_per_hour is None else hours * pool.gpu.price_per_hour
+
+
+def gradient_buckets(
+    profile: ModelProfile, layout: Layout, load: StepLoad, speeds: Speeds, *, compute_seconds: float | None
+) -> GradientBuckets | None:
+    """Those of a plan; None: it has no buckets.
+
+    Args:
+        profile: Of the model.
+        layout: Of the plan.
+        load: Of a step.
+        speeds: By which messages take their time, where they were measured or their latency is given.
+        compute_seconds: Of all passes of a step, the last of which hands out the gradients; None: not known.
+    """
+    if not (layout.wrapping.is_ddp and layout.traits.has_buckets):
+        return None
+    ranks = layout.mesh.dp_replicate
+    seconds = speeds.exchange_seconds if speeds.rates else by_latency(speeds.links, ranks)
+    return exposed_buckets(
+        GRADIENT_BYTES * num_averaged(profile, layout), load.bucket_bytes, ranks=ranks,
+        seconds=None if load.compression.kind != "none" or compute_seconds is None else seconds,
+        backward=BACKWARD * (compute_seconds or 0.0) / load.micro_batches,
+        latency_origin=speeds.latency_origin,
+    )  # fmt: skip

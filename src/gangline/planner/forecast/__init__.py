@@ -1,1 +1,0 @@
-"""Forecasts of memory, traffic, step time and money of a shape. Pure."""

@@ -1,0 +1,237 @@
+"""Layouts whose replicas run on two kinds of GPU: whole passes are dealt so that the last replica is first done. Pure.
+
+A replica lies on GPUs of one kind. What it takes is what it would take if all replicas were of its kind and had its
+passes, with messages between servers at the rate of the slower kind.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Generic, TypeVar
+
+from gangline.fabric.shares import deal_passes, even_shares
+from gangline.planner.formula.evaluate import LayoutCandidates
+from gangline.planner.formula.memory import held_sync
+from gangline.planner.formula.plan import Evaluation, LayoutPlan, Question, narrowed
+from gangline.planner.formula.step_time import Stages, StepParts, stages_of, step_flops
+from gangline.planner.layouts.enumerate import Divisions, Sync, layouts
+from gangline.planner.layouts.layout import Layout, WrappedLayout
+from gangline.planner.settings import Setting
+from gangline.spec.forecast import Forecast
+from gangline.spec.plan import PipelineSchedule
+
+SCHEDULE: PipelineSchedule = "1f1b"
+"""Schedule of gangs without stages: theirs have a fixed number of micro-batches."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    """One kind of GPU of a gang of two."""
+
+    question: Question
+    """What is asked, as if all ranks of the gang were of this kind."""
+    ranks: int
+    """Ranks that are of it."""
+
+
+Sides = tuple[Side, Side]
+
+
+KindT = TypeVar("KindT", LayoutPlan, Forecast)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnlikeGang(Generic[KindT]):
+    """The best way to run one layout on two kinds."""
+
+    layout: Layout
+    setting: Setting
+    shares: tuple[int, ...]
+    """Samples of a step by replica, those of the first kind before those of the second."""
+    kinds: tuple[KindT, KindT]
+    """Plan or forecast of a gang of each kind alone in which all replicas take what the busiest one of it takes."""
+
+    @property
+    def step_seconds(self) -> float:
+        """Time until the last replica is done; 0: not known."""
+        return max(each.step_seconds or 0.0 for each in self.kinds)
+
+
+def evaluate_unlike(sides: Sides, *, band: float = 0.0) -> Evaluation[UnlikeGang[LayoutPlan]]:
+    """Weigh every layout with replicas that lies on both kinds, but for those that even their bound makes lose; if none
+    fits, the nearest miss is the only plan.
+
+    The bound of a layout: all replicas are done at once, nothing is exchanged, updated or computed again.
+    """
+    seen: tuple[dict[object, StepParts], ...] = ({}, {})
+    ways = [way for layout in _layouts(sides) if (way := _Ways(sides, layout, seen)).num_candidates]
+    found: list[_Found] = []
+    best = inf
+    for way in sorted(ways, key=lambda each: each.bound_seconds):
+        if way.bound_seconds > best * (1 + band):
+            break
+        own = way.best()
+        found += [own] if own else []
+        best = min(best, own.order[1]) if own and not own.order[0] else best
+    found.sort(key=lambda each: each.order)
+    fitting = [each for each in found if not each.order[0]] or found[:1]
+    return Evaluation(
+        plans=tuple(each.plan(sides) for each in fitting),
+        num_candidates=sum(each.num_candidates for each in ways),
+        num_weighed=sum(each.num_weighed for each in ways),
+        num_fit=sum(each.num_fit for each in ways),
+        bound_seconds=unlike_bound_seconds(sides),
+    )
+
+
+def unlike_bound_seconds(sides: Sides) -> float:
+    """No step takes less: all its work, shared by speed over all GPUs that do nothing else."""
+    question = sides[0].question
+    speed = sum(each.ranks * each.question.hardware.flops_per_second for each in sides)
+    return step_flops(question.model, question.space.global_batch) / speed
+
+
+def _layouts(sides: Sides) -> Iterator[WrappedLayout]:
+    """Those whose replicas fill each kind; which samples they take is open, so the batch need not be divided evenly."""
+    question = sides[0].question
+    ranks = question.space.world_size
+    space = replace(question.space, global_batch=ranks, pp=(1,))
+    for layout in layouts(space, Divisions.of(question.model))[0]:
+        if layout.replicas > 1 and all(each.ranks % (ranks // layout.replicas) == 0 for each in sides):
+            yield layout
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A candidate, what orders it (misses last; seconds, or need in devices), and its passes by kind."""
+
+    order: tuple[bool, float]
+    layout: Layout
+    setting: Setting
+    taken: tuple[int, int]
+
+    def plan(self, sides: Sides) -> UnlikeGang[LayoutPlan]:
+        """The candidate with the terms of both kinds."""
+        replicas = _replicas(sides, self.layout)
+        most = [-(-own // count) for own, count in zip(self.taken, replicas, strict=True)]
+        first, second = (_side_plan(each, self, count) for each, count in zip(sides, most, strict=True))
+        passes = [share for own, count in zip(self.taken, replicas, strict=True) for share in even_shares(own, count)]
+        samples = self.setting.micro_batch * self.layout.mesh.dp_shard
+        shares = tuple(each * samples for each in passes)
+        return UnlikeGang(layout=self.layout, setting=self.setting, shares=shares, kinds=(first, second))
+
+
+def _side_plan(side: Side, found: _Found, passes: int) -> LayoutPlan:
+    """Plan as if all replicas took so many `passes` on this kind."""
+    setting, question = found.setting, side.question
+    batch = passes * setting.micro_batch * found.layout.mesh.data_parallel
+    space = narrowed(replace(question.space, global_batch=batch), setting)
+    plan = LayoutCandidates(replace(question, space=space), found.layout, {}).best()
+    assert plan is not None, "its only candidate"
+    return plan
+
+
+def _replicas(sides: Sides, layout: Layout) -> tuple[int, int]:
+    ranks = layout.mesh.world_size // layout.replicas
+    return sides[0].ranks // ranks, sides[1].ranks // ranks
+
+
+class _Ways:
+    """All ways to run one layout on both kinds."""
+
+    def __init__(self, sides: Sides, layout: Layout, seen: Sequence[dict[object, StepParts]]) -> None:
+        self._layout, self._sides = layout, sides
+        self._replicas = _replicas(sides, layout)
+        self._kinds = tuple(LayoutCandidates(each.question, layout, own) for each, own in zip(sides, seen, strict=True))
+        question = sides[0].question
+        space = question.space
+        self._stages = stages_of(question.model, 1, SCHEDULE)
+        self._bytes: dict[tuple[Sync, int, str, int], float] = {}
+        self._sizes = [
+            (size, space.global_batch // (size * layout.mesh.dp_shard))
+            for size in space.micro_batches
+            if space.global_batch % (size * layout.mesh.dp_shard) == 0
+            and space.global_batch // (size * layout.mesh.dp_shard) >= layout.replicas
+        ]
+        syncs: tuple[Sync, ...] = tuple(space.syncs) if layout.wrapping.shards else ("last",)
+        self._runs = [
+            (sync, chunks) for sync in syncs for chunks in space.loss_chunks
+            if not question.support(layout, sync, chunks)
+        ]  # fmt: skip
+        self.num_candidates = len(self._sizes) * len(self._runs) * len(space.recompute)
+        self.num_weighed = self.num_fit = 0
+
+    @property
+    def bound_seconds(self) -> float:
+        """No step takes less; passes of single samples take no longer than others but for latencies."""
+        return self._at_once(self._sizes[0][1], [each.least_passes_of(self._stages, 1) for each in self._kinds])
+
+    def _bound(self, size: int, passes: int, recompute: str) -> float:
+        """Seconds of passes of one size."""
+        return self._at_once(passes, [each.passes_of(self._stages, size, 1, recompute) for each in self._kinds])
+
+    def _at_once(self, passes: int, works: Sequence[StepParts]) -> float:
+        """All replicas are done with their passes at once."""
+        return passes / sum(count / work.total for count, work in zip(self._replicas, works, strict=True))
+
+    def best(self) -> _Found | None:
+        """The fastest that fits, else the nearest miss."""
+        best: _Found | None = None
+        for size, passes in self._sizes:
+            for recompute in self._sides[0].question.space.recompute:
+                if best is None or best.order[0] or self._bound(size, passes, recompute) < best.order[1]:
+                    best = self._best_of(size, passes, recompute, best)
+        return best
+
+    def _best_of(self, size: int, passes: int, recompute: str, best: _Found | None) -> _Found | None:
+        each = [kind.passes_of(self._stages, size, 1, recompute) for kind in self._kinds]
+        dealt: dict[Sync, tuple[tuple[int, int], float]] = {}
+        for sync, chunks in self._runs:
+            self.num_weighed += 1
+            if sync not in dealt:
+                dealt[sync] = self._deal(passes, each, sync)
+            taken, seconds = dealt[sync]
+            need = self._need((size, recompute, chunks), sync, taken)
+            self.num_fit += need <= 1
+            order = (need > 1, need if need > 1 else seconds)
+            if best is None or order < best.order:
+                setting = self._sides[0].question.setting(size, recompute, chunks, sync, SCHEDULE)
+                best = _Found(order, self._layout, setting, taken)
+        return best
+
+    def _deal(self, passes: int, each: list[StepParts], sync: Sync) -> tuple[tuple[int, int], float]:
+        """Passes by kind, and seconds until the last replica is done."""
+        first, second = (
+            _seconds_by_passes(kind, self._stages, parts, sync, overlap=side.question.hardware.overlap)
+            for kind, parts, side in zip(self._kinds, each, self._sides, strict=True)
+        )
+        taken = deal_passes(passes, self._replicas, (first, second))
+        most = [-(-own // count) for own, count in zip(taken, self._replicas, strict=True)]
+        return taken, max(first(most[0]), second(most[1]))
+
+    def _need(self, way: tuple[int, str, int], sync: Sync, taken: tuple[int, int]) -> float:
+        """Need of the fuller kind, in what a rank of it may hold."""
+        found = []
+        for side, own, count in zip(self._sides, taken, self._replicas, strict=True):
+            need = self._need_bytes(way, held_sync(sync, -(-own // count)))
+            found.append(need / side.question.usable_bytes if side.question.usable_bytes else inf)
+        return max(found)
+
+    def _need_bytes(self, way: tuple[int, str, int], sync: Sync) -> float:
+        """Need of a rank of either kind, which keeps one micro-batch at a time, however many there are."""
+        if (sync, *way) not in self._bytes:
+            kind = self._kinds[0]
+            self._bytes[sync, *way] = max(
+                kind.state_bytes(load, sync) + kind.work_bytes(load, *way) for load in self._stages.loads(1)
+            )
+        return self._bytes[sync, *way]
+
+
+def _seconds_by_passes(
+    kind: LayoutCandidates, stages: Stages, each: StepParts, sync: Sync, *, overlap: float
+) -> Callable[[int], float]:
+    """Seconds of a step by its passes: exchanges grow with them evenly, and computing hides its share of them."""
+    (one, update, _), (two, _, _) = (kind.added_seconds(stages, sync, count) for count in (1, 2))
+    grows, hidden, work = two - one, overlap * each.compute, each.total
+    fixed = one - grows
+    return lambda passes: passes * work + max(0.0, fixed + passes * (grows - hidden)) + update

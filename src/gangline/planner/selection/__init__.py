@@ -1,1 +1,0 @@
-"""Selection of a plan: feasible shapes, ranking, choice and explanation. Pure."""

@@ -1,1 +1,0 @@
-"""Shapes of a gang: devices, world size, strategy and mesh degrees. Pure."""

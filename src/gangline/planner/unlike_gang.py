@@ -1,0 +1,312 @@
+"""Choice of a gang of two kinds of GPU, whose replicas take samples of a step by their speed; or why there is none.
+
+What a replica takes is asked of a gang of its kind alone, on as many nodes as both have, in which all replicas have its
+samples; messages between nodes go at the rate of the slower kind. Samples are dealt by whole passes, and both kinds run
+the same passes. Of a traced model copies, copies that share the optimizer, and replicas of shards that are a node each
+are weighed.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from gangline.fabric.shares import deal_passes, even_shares
+from gangline.planner.choice import PlanChoice, SearchSummary, plan_choice
+from gangline.planner.contest import Contender, TimeBounds, winner
+from gangline.planner.forecast import forecast_of, formula_of
+from gangline.planner.formula.choice import forecast_of_layout
+from gangline.planner.formula.plan import LayoutPlan
+from gangline.planner.formula.search import formula_question
+from gangline.planner.formula.unlike import KindT, Side, UnlikeGang, evaluate_unlike
+from gangline.planner.layouts.enumerate import divisors
+from gangline.planner.layouts.layout import Layout, layout_of, program_decides
+from gangline.planner.layouts.rules import offload_obstacle, refusal_reason
+from gangline.planner.pool import MOST_AUTO, has_own_rates
+from gangline.planner.reasons import no_fit_reason
+from gangline.planner.request import Ask, PlanRequest
+from gangline.planner.settings import Fit, Setting, memories
+from gangline.spec.config.line import Line
+from gangline.spec.devices import Inventory
+from gangline.spec.forecast import Forecast
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import Candidate, Memory, Verdict
+from gangline.spec.profile import ModelProfile
+from gangline.spec.strategies import STRATEGIES
+from gangline.spec.transformer import Transformer
+from gangline.units import format_bytes, format_number, format_step
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPair:
+    """Nodes of two kinds, with a question as if all of them were of one kind."""
+
+    line: Line
+    kinds: tuple[Inventory, Inventory]
+    requests: tuple[PlanRequest, PlanRequest]
+
+    @classmethod
+    def of(cls, line: Line, kinds: tuple[Inventory, Inventory], ask: Ask) -> "GpuPair":
+        """All nodes of both kinds."""
+        nodes = sum(each.num_nodes for each in kinds)
+        first, second = (ask(line, replace(each, num_nodes=nodes, others=())) for each in kinds)
+        rates = [each.pool.gpu.network_bytes_per_second for each in (first, second)]
+        across = None if None in rates else min(filter(None, rates))
+        waits = [each.pool.gpu.network_latency_seconds for each in (first, second)]
+        latency = max((each for each in waits if each is not None), default=None)
+        return cls(line, kinds, (_with_network(first, across, latency), _with_network(second, across, latency)))
+
+    @property
+    def world_size(self) -> int:
+        """GPUs of both kinds."""
+        return self.requests[0].pool.size
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Names of the kinds, as drivers call them."""
+        first, second = (each.pool.name for each in self.requests)
+        return first, second
+
+    @property
+    def ranks(self) -> tuple[int, int]:
+        """Ranks of each kind."""
+        slots = self.requests[0].pool.slots
+        return self.kinds[0].num_nodes * slots, self.kinds[1].num_nodes * slots
+
+    def replicas(self, mesh: Mesh) -> tuple[int, int]:
+        """Replicas of each kind; those of the first one come first."""
+        first = self.ranks[0] * mesh.dp_replicate // mesh.world_size
+        return first, mesh.dp_replicate - first
+
+    def by_kind(self, mesh: Mesh, shares: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+        """`shares` of the replicas of each kind."""
+        first, _ = self.replicas(mesh)
+        return shares[:first], shares[first:]
+
+    def busiest(self, mesh: Mesh, shares: Sequence[int]) -> tuple[PlanRequest, PlanRequest]:
+        """The questions, as if all replicas took what the busiest one of each kind takes."""
+        first, second = (
+            with_batch(request, max(own) * mesh.dp_replicate)
+            for request, own in zip(self.requests, self.by_kind(mesh, shares), strict=True)
+        )
+        return first, second
+
+    def money(self, forecast: Forecast) -> list[float | None]:
+        """Money of each kind, of a gang that takes as long as `forecast` says."""
+        return [
+            None if forecast.gpu_hours is None or request.pool.gpu.price_per_hour is None
+            else forecast.gpu_hours * ranks / self.world_size * request.pool.gpu.price_per_hour
+            for ranks, request in zip(self.ranks, self.requests, strict=True)
+        ]  # fmt: skip
+
+    @property
+    def obstacle(self) -> str:
+        """Why the line or the kinds do not allow a gang of both; empty: they do."""
+        line, (first, second), wanted = self.line, self.requests, self.line.train.ranks
+        lacking = [name for name in self.names if not has_own_rates(first.site, name)]
+        rules = (
+            (bool(self.kinds[0].one_kind_because), self.kinds[0].one_kind_because),
+            (program_decides(line) or not line.project.distributed, "the program decides how it trains"),
+            (isinstance(wanted, tuple), "an elastic gang has GPUs of one kind: shares are those of all its replicas"),
+            (isinstance(wanted, int) and wanted != self.world_size, f"train.ranks is not {self.world_size}"),
+            (
+                first.pool.slots != second.pool.slots,
+                f"servers of {first.pool.slots} and of {second.pool.slots} GPUs: a gang has as many ranks on each",
+            ),
+            (first.precision != second.precision, f"{first.precision} on one kind, {second.precision} on the other"),
+            (bool(lacking), f"[gpu.NAME] of site.toml does not describe {' and '.join(lacking)}"),
+            (line.train.memory.offload == "cpu", "shards wait on the host in gangs of one kind of GPU only"),
+        )
+        return next((words for applies, words in rules if applies), "")
+
+
+def with_batch(request: PlanRequest, global_batch: int) -> PlanRequest:
+    """The same question about another number of samples of a step."""
+    line = replace(request.line, train=replace(request.line.train, global_batch=global_batch))
+    return replace(request, line=line)
+
+
+def _with_network(request: PlanRequest, across: float | None, latency: float | None) -> PlanRequest:
+    gpu = replace(request.pool.gpu, network_bytes_per_second=across, network_latency_seconds=latency)
+    pool = replace(request.pool, gpu=gpu)
+    return replace(request, pool=pool)
+
+
+def unlike_gang(pair: GpuPair) -> PlanChoice | Candidate:
+    """The best plan on the nodes of both kinds, or as a candidate why there is none."""
+    profile = pair.requests[0].profile
+    if reason := pair.obstacle:
+        return _none(pair, "unsupported", reason)
+    if profile is None:
+        return _none(pair, "lost", "no step time: the size of the model is not known")
+    if profile.transformer is not None and not profile.traces:
+        return _by_formula(pair, profile.transformer)
+    return _traced(pair, profile)
+
+
+def _none(pair: GpuPair, verdict: Verdict, reason: str) -> Candidate:
+    world = pair.world_size
+    return Candidate(name=f"ddp-{world}", strategy="ddp", mesh=Mesh(dp_replicate=world), verdict=verdict, reason=reason)
+
+
+def _best(pair: GpuPair, gangs: Iterable[UnlikeGang[KindT]]) -> UnlikeGang[KindT]:
+    entries = [
+        Contender(plan=each, cost=TimeBounds.exactly(each.step_seconds), axes=each.layout.num_axes) for each in gangs
+    ]
+    return winner(entries, band=pair.requests[0].band)
+
+
+def _by_formula(pair: GpuPair, model: Transformer) -> PlanChoice | Candidate:
+    asked = [formula_question(each, model, pair.world_size) for each in pair.requests]
+    if missing := next((words for _, words in asked if words), ""):
+        return _none(pair, "lost", f"no step time: {missing}")
+    first, second = (
+        Side(question=question, ranks=ranks) for (question, _), ranks in zip(asked, pair.ranks, strict=True)
+    )
+    evaluation = evaluate_unlike((first, second), band=pair.requests[0].band)
+    if not evaluation.plans:
+        return _none(pair, "unsupported", "no layout of replicas that the line allows lies on both kinds")
+    best = _best(pair, sorted(evaluation.plans, key=lambda each: each.layout.name))
+    if not all(each.fits for each in best.kinds):
+        return _none(pair, "no_fit", no_fit_reason(_need(pair, best)))
+    one, other = (
+        forecast_of_layout(request, model, plan, "")
+        for request, plan in zip(pair.busiest(best.layout.mesh, best.shares), best.kinds, strict=True)
+    )
+    gang = UnlikeGang(layout=best.layout, setting=best.setting, shares=best.shares, kinds=(one, other))
+    summary = SearchSummary(
+        num_candidates=evaluation.num_candidates, num_weighed=evaluation.num_weighed, num_fit=evaluation.num_fit,
+        bound_seconds=evaluation.bound_seconds, settings={best.layout.name: best.kinds[0].name},
+    )  # fmt: skip
+    return _chosen(pair, gang, evaluation.bound_seconds, search=summary)
+
+
+def _need(pair: GpuPair, best: UnlikeGang[LayoutPlan]) -> Fit:
+    """Need of the fuller kind."""
+    fits = []
+    for plan, request in zip(best.kinds, pair.requests, strict=True):
+        cause, size = max(plan.memory.by_cause.items(), key=lambda each: each[1])
+        usable = request.pool.usable_bytes(request.pool.slots)
+        fits.append(Fit(plan.memory.total, usable, f"{cause} {format_bytes(size)}"))
+    return max(fits, key=lambda each: each.ratio or 0.0)
+
+
+def _traced(pair: GpuPair, profile: ModelProfile) -> PlanChoice | Candidate:
+    misses: list[Fit] = []
+    found = [best for each in _layouts(pair, profile) if (best := _best_of(pair, profile, each, misses)) is not None]
+    if missing := next((kind.missing for each in found for kind in each.kinds if kind.step_seconds is None), ""):
+        return _none(pair, "lost", f"no step time: {missing}")
+    if found:
+        best = _best(pair, found)
+        return _chosen(pair, best, _bound(pair, best))
+    if misses:
+        return _none(pair, "no_fit", no_fit_reason(min(misses, key=lambda each: each.ratio or 0.0)))
+    return _none(pair, "unsupported", "no replicas that the line allows lie on both kinds and share its batch")
+
+
+def _bound(pair: GpuPair, gang: UnlikeGang[Forecast]) -> float | None:
+    """All computing at the peaks of both kinds; None: one is not known."""
+    flops, peaks = gang.kinds[0].flops_per_sample, [each.device_flops or 0.0 for each in gang.kinds]
+    if flops is None or not all(peaks):
+        return None
+    return pair.line.train.global_batch * flops / sum(n * peak for n, peak in zip(pair.ranks, peaks, strict=True))
+
+
+def _chosen(
+    pair: GpuPair, gang: UnlikeGang[Forecast], bound_seconds: float | None, *, search: SearchSummary | None = None
+) -> PlanChoice:
+    """The best gang of a pair as a choice of its own."""
+    layout, forecast = gang.layout, _gang_forecast(pair, gang)
+    chosen = Candidate(
+        name=layout.name, strategy=layout.strategy, mesh=layout.mesh, verdict="chosen", forecast=forecast,
+        reason=_reason(pair, gang, forecast, bound_seconds),
+    )  # fmt: skip
+    return plan_choice(
+        pair.requests[0], (chosen,), micro_batch=gang.setting.micro_batch, memory=gang.setting.memory,
+        forecast=forecast, holds=lambda *_: True, shares=gang.shares, search=search,
+    )  # fmt: skip
+
+
+def _gang_forecast(pair: GpuPair, gang: UnlikeGang[Forecast]) -> Forecast:
+    """Forecast of the kind that is last done, with the memory of the fuller one, and what both cost."""
+    slow = max(gang.kinds, key=lambda each: each.step_seconds or 0.0)
+    rooms = [each.pool.usable_bytes(each.pool.slots) or 1.0 for each in pair.requests]
+    fuller = max(range(2), key=lambda kind: (gang.kinds[kind].memory_bytes or 0) / rooms[kind])
+    money = pair.money(slow)
+    return replace(
+        slow, memory_bytes=gang.kinds[fuller].memory_bytes, memory_causes=gang.kinds[fuller].memory_causes,
+        money=None if None in money else sum(filter(None, money)), device_flops=None,
+    )  # fmt: skip
+
+
+def _reason(pair: GpuPair, gang: UnlikeGang[Forecast], forecast: Forecast, bound_seconds: float | None) -> str:
+    """Samples, seconds and money of each kind, and what no split takes less than."""
+    shares, prices = pair.by_kind(gang.layout.mesh, gang.shares), pair.money(forecast)
+    parts = []
+    for number, name in enumerate(pair.names):
+        nodes, seconds, money = pair.kinds[number].num_nodes, gang.kinds[number].step_seconds or 0.0, prices[number]
+        price = "" if money is None else f" (money {format_number(money)})"
+        servers = f"{nodes} servers" if nodes > 1 else "1 server"
+        parts.append(f"{servers} of {name} take {sum(shares[number])} samples in {format_step(seconds)}{price}")
+    bound = "" if bound_seconds is None else f"; no split takes under {format_step(bound_seconds)}"
+    return f"{', '.join(parts)}{bound}"
+
+
+def _layouts(pair: GpuPair, profile: ModelProfile) -> Iterator[Layout]:
+    line, nodes = pair.line, sum(each.num_nodes for each in pair.kinds)
+    for each in STRATEGIES.values():
+        is_asked = line.train.strategy in ("auto", each.name, *each.aliases)
+        if not is_asked or not each.auto_order or each.layout not in ("replicas", "replicas_of_shards"):
+            continue
+        layout = layout_of(each.name, pair.world_size, nodes)
+        if not (offload_obstacle(line, layout, "cuda") or refusal_reason(line, layout, profile)):
+            yield layout
+
+
+def _best_of(pair: GpuPair, profile: ModelProfile, layout: Layout, misses: list[Fit]) -> UnlikeGang[Forecast] | None:
+    """The fastest passes with the fewest savings of memory that let any fit; None: none fits, and `misses` has why."""
+    train, mesh = pair.line.train, layout.mesh
+    requested = train.mesh.micro_batch
+    sizes = [each for each in divisors(train.global_batch) if each <= MOST_AUTO]
+    counted = [
+        (size, *divmod(train.global_batch, size * mesh.dp_shard))
+        for size in (sizes if requested == "auto" else [requested])
+    ]
+    whole = [(size, passes) for size, passes, left in counted if not left and passes >= mesh.dp_replicate]
+    for memory in memories(pair.line, layout, "cuda", profile):
+        if memory.offload == "cpu":
+            continue
+        fitting = [gang for each in whole if (gang := _dealt(pair, layout, each, memory, misses)) is not None]
+        if fitting:
+            return min(fitting, key=lambda each: (each.step_seconds, -each.setting.micro_batch))
+    return None
+
+
+def _dealt(
+    pair: GpuPair, layout: Layout, way: tuple[int, int], memory: Memory, misses: list[Fit]
+) -> UnlikeGang[Forecast] | None:
+    """So many passes of a size, dealt to both kinds; None: a rank of some kind does not hold it."""
+    mesh, (size, passes) = layout.mesh, way
+    setting = Setting(micro_batch=size, precision=pair.requests[0].precision, memory=memory)
+    first, second = (partial(_seconds, request, layout, setting) for request in pair.requests)
+    replicas = pair.replicas(mesh)
+    taken = deal_passes(passes, replicas, (first, second))
+    dealt = [own for total, count in zip(taken, replicas, strict=True) for own in even_shares(total, count)]
+    shares = tuple(own * size * mesh.dp_shard for own in dealt)
+    busiest = pair.busiest(mesh, shares)
+    fits = [each.fit_of(layout, size, memory) for each in busiest]
+    if not all(each.holds for each in fits):
+        misses.append(max(fits, key=lambda each: each.ratio or 0.0))
+        return None
+    one, other = (_forecast(each, layout, setting, fit) for each, fit in zip(busiest, fits, strict=True))
+    return UnlikeGang(layout=layout, setting=setting, shares=shares, kinds=(one, other))
+
+
+def _seconds(request: PlanRequest, layout: Layout, options: Setting, passes: int) -> float:
+    """Seconds of a step whose replicas all take so many passes; 0: not known."""
+    asked = with_batch(request, passes * options.micro_batch * layout.mesh.data_parallel)
+    return formula_of(asked, layout, options).step_seconds or 0.0
+
+
+def _forecast(request: PlanRequest, layout: Layout, options: Setting, fit: Fit) -> Forecast:
+    found = forecast_of(request, layout, options, fit.need_bytes)
+    return request.interrupted(replace(found, memory_causes=fit.causes), layout.mesh.world_size)
