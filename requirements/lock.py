@@ -46,6 +46,8 @@ if __name__ == "__main__":
     lock("infer", *PROJECT, "-", "--extra", "infer", text=f"{BUILD}tritonclient[http]==2.73.0\n")  # its tests' client
     extras = [word for extra in ("infer", "publish", "s3") for word in ("--extra", extra)]
     lock("infer-image", *PROJECT, *extras, "-c", "requirements/infer.txt")  # it verifies, too, with a store of S3
+    extras = [word for extra in ("train", "s3", "federated") for word in ("--extra", extra)]
+    lock("federation-image", *PROJECT, *extras, "-c", "requirements/dev.txt")
     for each in OTHER_TORCHES:
         lock_torch(each)
     server = HERE.parent / "tests" / "tools" / "mlflow" / "requirements.txt"

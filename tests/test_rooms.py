@@ -14,7 +14,7 @@ from tests.source import FILES, SOURCE, nodes, trees
 ROOT = Path(__file__).resolve().parents[1]
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-MOST_LINES, MOST_FUNCTION_LINES = 350, 60
+MOST_LINES, MOST_FUNCTION_LINES = 450, 60
 
 SHARED_CLASS_NAMES = {"GanglineCallback"}
 """Public classes that each framework's users know by one name."""
@@ -31,6 +31,7 @@ ENVIRONMENT_READERS = {
     "kfp/run_stage.py": "entry point of a pipeline task",
     "infer/__main__.py": "entry point of a server",
     "flare/coordinator.py": "entry point of the process next to a gang, and what NVFlare's server inherits",
+    "flare/pod.py": "entry point of a container",
     "git/command.py": "what git inherits",
     "launch/sandbox/environment.py": "what model code inherits",
     "launch/slurm/lives.py": "entry point of the script of a job",

@@ -106,7 +106,7 @@ class Worker:
 
 
 def head(version: int, done: BlockSet) -> Head:
-    return Head(run="", shard=0, version=version, file="", previous="", weights_sha256="", state_sha256="", done=done)
+    return Head(run="", shard=0, version=version, file="", weights_sha256="", state_sha256="", done=done)
 
 
 def compare(setting: Setting) -> dict[str, float]:

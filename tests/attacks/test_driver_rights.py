@@ -170,8 +170,8 @@ def test_secret_as_we_write_it_is_admitted_and_is_the_one_that_is_mounted(name):
     job = pod["metadata"]["ownerReferences"][0]["name"]
     body = secret(podset, dict.fromkeys(podset.secrets, b"x"), job=job)
     assert refused("secrets", body) == []
-    (mounted,) = [each["secret"]["secretName"] for each in pod["spec"]["volumes"] if "secret" in each]
-    assert mounted == body["metadata"]["name"]
+    mounted = {each["secret"]["secretName"] for each in pod["spec"]["volumes"] if "secret" in each}
+    assert mounted == {body["metadata"]["name"]}
 
 
 @pytest.mark.parametrize("name", [each["metadata"]["name"] for each in POLICIES])
@@ -214,12 +214,15 @@ OTHER_IMAGE = good_pod()
 OTHER_IMAGE["spec"]["containers"][0]["image"] = f"registry.example.com/evil@sha256:{'e' * 64}"
 BESIDE_RANKS = good_pod()
 BESIDE_RANKS["spec"]["ephemeralContainers"] = [good_pod()["spec"]["containers"][0] | {"name": "debug"}]
+KITS_OF_RANKS = copy.deepcopy(pod_of(render_as(*cases()["job-1-coordinator"])))
+KITS_OF_RANKS["spec"]["containers"][0]["volumeMounts"].append({"name": "kits", "mountPath": "/kits"})
 ATTACKS = [
     *SECRET_ATTACKS,
     *(("services", body, None) for body in ADDRESSES),
     *POD_ATTACKS,
     ("pods", OTHER_IMAGE, good_pod()),
     ("pods", BESIDE_RANKS, good_pod()),
+    ("pods", KITS_OF_RANKS, None),
 ]
 RULES = [
     (policy["metadata"]["name"], number) for policy in POLICIES for number in range(len(policy["spec"]["validations"]))

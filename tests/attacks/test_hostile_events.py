@@ -55,9 +55,11 @@ VALUES = st.recursive(
     max_leaves=4,
 )
 NAMES = ("step", "round", "round_lost", "merged", "members", "straggler", "straggler_over", "busy", "resumed",
-         "job_started", "done", "saved", "non_finite", "block_pushed")  # fmt: skip
+         "job_started", "done", "saved", "non_finite", "block_pushed", "worker_silent", "worker_back", "worker_slow",
+         "version_damaged")  # fmt: skip
 FIELDS = ("rank", "step", "steps", "loss", "seconds", "tokens", "phases", "jobs", "index", "rounds", "ratio", "missing",
-          "num_dropped", "num_refused", "age_mean", "silent_seconds", "accepted", "quorum", "generation")  # fmt: skip
+          "num_dropped", "num_refused", "age_mean", "silent_seconds", "accepted", "quorum", "generation",
+          "without_store", "worker", "reason")  # fmt: skip
 
 
 @given(

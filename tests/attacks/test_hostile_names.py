@@ -19,8 +19,8 @@ from gangline.storage.objects.keys import check_key, is_key
 from gangline.storage.objects.multipart import abort_left_uploads
 from gangline.storage.objects.protocol import Entry, list_all
 from gangline.storage.open import open_store
+from gangline.storage.s3.object_requests import S3Upload
 from gangline.storage.s3.run_credentials import scoped_credentials
-from gangline.storage.s3.upload import S3Upload
 
 pytestmark = pytest.mark.row("C8")
 ODD = (

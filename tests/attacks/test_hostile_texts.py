@@ -27,9 +27,8 @@ from gangline.cli.main import app, main
 from gangline.cli.output import columns, print_json
 from gangline.cli.terminal import say
 from gangline.cli.view.bisect_view import BisectView
-from gangline.cli.view.jsonlines import JsonView
 from gangline.cli.view.live import LiveView
-from gangline.cli.view.plain import PlainView
+from gangline.cli.view.run_view import JsonView, PlainView
 from gangline.errors import IntegrityError
 from gangline.forge.pull_request_comment import comment_marker, comment_text
 from gangline.forge.status_messages import statuses

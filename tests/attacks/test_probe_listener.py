@@ -9,9 +9,8 @@ import pytest
 from tests.contracts.launcher.gangs import poll
 
 from gangline.fabric import probe
-from gangline.fabric.probe import Listener
+from gangline.fabric.probe import MOST_UNSIGNED, Listener
 from gangline.fabric.probe_client import ask
-from gangline.fabric.probe_server import MOST_UNSIGNED
 
 pytestmark = pytest.mark.row("C8")
 SECRET = b"a secret of some length"

@@ -2,7 +2,7 @@
 
 The project's own is brought up where this machine can; `GANGLINE_TEST_KUBECONFIG` names another, and then these say
 the rest: `GANGLINE_TEST_STORE_URL`, `_STORE_ENDPOINT`, `_STORE_CLUSTER_ENDPOINT`, `_STORE_CREDENTIALS`,
-`GANGLINE_TEST_IMAGE`, `GANGLINE_TEST_TRAIN_IMAGE`. What is not said is asked for by a skip that names it."""
+`GANGLINE_TEST_IMAGE`, `_TRAIN_IMAGE`, `_FEDERATION_IMAGE`. What is not said is asked for by a skip that names it."""
 
 import contextlib
 import fcntl
@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from tests.cluster import tenant
-from tests.cluster.images import recipes
+from tests.cluster.images import importing, recipes
 from tests.cluster.images.base import base_path
 from tests.cluster.images.importing import has
 from tests.cluster.operators import jobset, kueue, trainer
@@ -87,6 +87,18 @@ class Cluster:
         if not has(f"{recipes.TRAIN}-base"):
             pytest.skip("make cluster-up brings the image with torch, minutes once")
         return bring(recipes.train_base(), recipes.train()).reference
+
+    @property
+    def federation_image(self) -> str:
+        """By digest: that of ranks with NVFlare, Opacus, bubblewrap and the command line; of the present code."""
+        if not self.is_own:
+            return self._reported("GANGLINE_TEST_FEDERATION_IMAGE")
+        pytest.importorskip("nvflare", reason="nvflare is not installed")
+        if shutil.which("bwrap") is None:
+            pytest.skip("bubblewrap is not installed, which the image of members takes from this machine")
+        assert self.train_image
+        importing.ensure(recipes.federation_base(), under=recipes.train_base())
+        return bring(recipes.federation_base(), recipes.federation()).reference
 
     def store(self, prefix: str) -> ObjectStore:
         """The store below `prefix`, as this machine reaches it."""

@@ -71,7 +71,7 @@ class Workspace:
         return done.stdout
 
 
-def site_of(cluster, image, namespace, *, launch='launcher = "job"'):
+def site_of(cluster, image, namespace, *, launch='launcher = "job"', cpus=0.6):
     return f"""
 [store]
 url = "{cluster.store_url}/{namespace}"
@@ -85,7 +85,7 @@ target = "kubernetes"
 namespace = "{namespace}"
 {launch}
 [pod]
-cpus = 0.6
+cpus = {cpus}
 memory_bytes = 1.2e9
 shm_bytes = 64e6
 disk_bytes = 1e9

@@ -10,9 +10,8 @@ from gangline.drill.availability import Availability
 from gangline.drill.catalogue import DRILLS, choose_drill
 from gangline.drill.evaluate import DrillObservations, InvariantResult, evaluate, not_injected, with_drill
 from gangline.drill.history import Aftermath, Injection, aftermath
-from gangline.drill.run import EXIT_CODES
+from gangline.drill.run import EXIT_CODES, verdict_text
 from gangline.drill.sample_counts import SampleCounts
-from gangline.drill.summary_table import verdict_text
 from gangline.errors import ConfigError
 from gangline.spec.config.site import DrillTable, LaunchTable, Site, StoreTable
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.checkpoint.folders import KEY, write_checkpoint
 
-from gangline.drill.store_check import incomplete_checkpoints, invalid_checkpoints
+from gangline.drill.execute import incomplete_checkpoints, invalid_checkpoints
 from gangline.storage.folder.store import FolderStore
 
 PREFIX = "runs/p/c/r/checkpoints"

@@ -1,6 +1,6 @@
 """The table of all drills: what was promised, what was seen, and why a drill is missing."""
 
-from gangline.drill.summary_table import SkippedDrill, drill_table
+from gangline.drill.run import SkippedDrill, drill_table
 from gangline.spec.measurements import Drill
 
 HELD = Drill(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.faults.connection import RequestMeter
+from gangline.faults.proxy import RequestMeter
 
 bodies = st.binary(max_size=40)
 

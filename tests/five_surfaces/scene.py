@@ -29,7 +29,7 @@ from tests.forge.service import Service, served
 from tests.line.repositories import git
 from tests.monitoring.prometheus import Prometheus, eventually
 
-from gangline.kfp.component_outputs import write_outputs
+from gangline.kfp.run_stage import write_outputs
 from gangline.line.record.runs import list_runs
 from gangline.spec.record import Record
 

@@ -15,7 +15,7 @@ from tests.five_surfaces.readers import (
 )
 from tests.report import records
 
-from gangline.kfp.component_outputs import run_numbers
+from gangline.kfp.run_stage import run_numbers
 from gangline.report.run.html import render_html
 from gangline.report.run.junit import render_junit
 from gangline.report.run.markdown import render_markdown

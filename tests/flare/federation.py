@@ -12,19 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import yaml
-from tests.flare.offers import ROSTER, new_key, new_plan
+from tests.flare.offers import ROSTER, new_orders, new_plan
 from tests.ports import free_port
 from tests.train.gang import Gang
 
 from gangline import procfs
 from gangline.federated.mailbox import MAILBOX, MailboxMembers
-from gangline.flare.coordinator import MODULE, Coordination, prepare
+from gangline.flare.coordinator import MODULE
 from gangline.flare.join import close
 from gangline.flare.kit import CLIENT, open_kit
 from gangline.flare.member.approval import ADMINISTRATOR
 from gangline.flare.member.federation_member import FederationMember
 from gangline.flare.member.settings import write_settings
-from gangline.line.gangs.federation import _process as coordinator_process
+from gangline.flare.orders import Coordination, prepare
+from gangline.flare.supervisor import supervised
 from gangline.storage.objects.code_layer import LayerFile, pack, unpack
 
 ADMIN = "lead@hub.example"
@@ -92,14 +93,16 @@ def write_rows(folder, *, seed):
 class Federation:
     """Kits below one folder, and the processes that were started with them."""
 
-    def __init__(self, folder: Path, names=ROSTER, *, ports=None) -> None:
+    def __init__(self, folder: Path, names=ROSTER, *, ports=None, server="localhost", port=None) -> None:
         """Args:
         folder: New folder of all that belongs to it.
         names: Of its members.
         ports: Port of this machine that each member dials, where that is not the server's.
+        server: Host of the coordinator, which is the name of its kit.
+        port: Port of it; None: one that is free here.
         """
-        self.folder, self.names, self.port = folder, names, free_port()
-        participants = [{"name": "localhost", "type": "server", "org": "hub", "fed_learn_port": self.port}]
+        self.folder, self.names, self.port = folder, names, port or free_port()
+        participants = [{"name": server, "type": "server", "org": "hub", "fed_learn_port": self.port}]
         for name in names:
             line = {"connect_to": {"host": "localhost", "port": ports[name]}} if ports else {}
             participants.append({"name": name, "type": "client", "org": name.replace("-", "_")} | line)
@@ -172,7 +175,7 @@ class Federation:
         plan = plan or replace(new_plan(layer_task="sums:Sums"), optimizer={"elementwise": {"rule": "sgd", "lr": 0.5}})
         box, folder = self.folder / "box", self.folder / "coordinator"
         box.mkdir(exist_ok=True)
-        prepare(folder, self.coordination(plan, box, wait_seconds), plan, code, key or new_key())
+        prepare(folder, self.coordination(plan, box, wait_seconds), new_orders(plan, code, key), code)
         self.start_coordinator()
         return MailboxMembers(box, on_wait=self.look)
 
@@ -198,8 +201,8 @@ class Federation:
         gang = Gang(home, warm, home / "code")
         box, folder = home / MAILBOX, home / "coordinator"
         box.mkdir()
-        prepare(folder, self.coordination(plan, box, wait_seconds), plan, code, key)
-        with coordinator_process(MODULE, folder, self.environ):
+        prepare(folder, self.coordination(plan, box, wait_seconds), new_orders(plan, code, key), code)
+        with supervised(MODULE, folder, self.environ):
             yield gang
 
     def look(self):

@@ -8,6 +8,7 @@ from gangline.flare.kit import CLIENT, open_kit
 from gangline.flare.member.federation_member import FederationMember
 from gangline.flare.member.settings import write_settings
 from gangline.flare.offer import make_offer
+from gangline.flare.orders import make_orders
 from gangline.signing.keys import SigningKey, private_pem
 from gangline.spec.federated import FederatedTable, FederationPlan
 from gangline.spec.mesh import Mesh
@@ -32,6 +33,10 @@ def new_plan(*, run="r-1", roster=ROSTER, steps=4, layer_task="model:Digits", **
         checkpoint=CheckpointPolicy(every=2),
         federation=FederationPlan(table=FederatedTable(**given), roster=roster, simulated=False),
     )  # fmt: skip
+
+
+def new_orders(plan, code, key=None):
+    return make_orders(plan, code, key or new_key(), wait_seconds=0.0)
 
 
 def new_offer(key, *, layer=LAYER, **plan):

@@ -12,16 +12,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tests.flare.offers import LAYER, ROSTER, new_key, new_plan, write_kit
+from tests.flare.offers import LAYER, ROSTER, new_orders, new_plan, write_kit
 from tests.ports import free_port
 
 from gangline.errors import CapacityError, GateError
 from gangline.federated.mailbox import Mailbox, MailboxMembers
 from gangline.federated.protocol import Acceptance, RoundCall
 from gangline.flare import coordinator
-from gangline.flare.coordinator import Coordination, RunCoordinator, main, prepare
+from gangline.flare.coordinator import RunCoordinator, main
 from gangline.flare.kit import Kit
 from gangline.flare.member.federation_member import OfferAnswer
+from gangline.flare.orders import Coordination, prepare
 from gangline.flare.server import admin_session, server
 from gangline.flare.states import read_states
 
@@ -65,11 +66,18 @@ class Session:
         meta = json.loads((Path(folder) / "meta.json").read_text())
         [workflow] = json.loads((Path(folder) / "app/config/config_fed_server.json").read_text())["workflows"]
         job = SimpleNamespace(name=meta["name"], members=meta["mandatory_clients"], status="RUNNING")
-        if (member := workflow["args"].get("member")) is not None:
-            Path(workflow["args"]["answer"]).write_bytes(self.says[member].to_json())
-            job.status = "FINISHED:COMPLETED"
+        if (folder := workflow["args"].get("answers")) is not None:
+            job.status = self._answer(Path(folder), workflow["args"]["members"])
         self.jobs.append(job)
         return len(self.jobs) - 1
+
+    def _answer(self, folder, members):
+        """A job that offers; NVFlare ends it as a whole where a client does not run it."""
+        if any(self.says[name] is None for name in members):
+            return "FINISHED:EXECUTION_EXCEPTION"
+        for name in members:
+            (folder / f"{name}.json").write_bytes(self.says[name].to_json())
+        return "FINISHED:COMPLETED"
 
     def get_job_meta(self, number):
         return {"status": self.jobs[int(number)].status}
@@ -87,7 +95,10 @@ class Session:
         return [job for job in self.jobs if job.name == "rounds"]
 
     def offers(self, name):
-        return sum(job.name == f"offer-{name}" for job in self.jobs)
+        return sum(job.name.startswith("offer") and name in job.members for job in self.jobs)
+
+    def offered(self):
+        return [job.members for job in self.jobs if job.name.startswith("offer")]
 
     def end_training(self):
         """The job that trains dies."""
@@ -107,7 +118,7 @@ def stand(tmp_path, monkeypatch):
         monkeypatch.setattr(coordinator, "time", clock)
         found = Coordination(kit="", admin="", mailbox=str(box), roster=ROSTER, quorum=quorum,
                              wait_seconds=wait_seconds)  # fmt: skip
-        prepare(tmp_path / "run", found, new_plan(), LAYER, new_key())
+        prepare(tmp_path / "run", found, new_orders(new_plan(), LAYER), LAYER)
         members = MailboxMembers(box, on_wait=stop)
         with suppress(Waiting):
             members.ask(CALL)
@@ -180,7 +191,20 @@ def test_a_member_that_accepts_later_ends_the_job_with_its_round(stand, tmp_path
 
 def test_a_pending_offer_is_repeated_every_half_minute_and_an_accepted_one_never(stand):
     session, _, _ = stand(*quiet(100), says=all_say(YES) | {"celle": PENDING})
-    assert (session.offers("aachen"), session.offers("celle")) == (1, 4)
+    assert session.offered()[1:] == [["celle"]] * 4
+
+
+def test_members_that_are_there_are_asked_by_one_job(stand):
+    session, _, _ = stand(*quiet(3), says=all_say(YES))
+    assert session.offered() == [list(ROSTER)]
+
+
+@pytest.mark.row("FL6")
+def test_a_member_that_runs_no_offer_stops_no_other(stand):
+    session, _, states = stand(*quiet(20), says=all_say(YES) | {"celle": None})
+    assert session.offered() == [list(ROSTER), *([name] for name in ROSTER)]
+    assert session.trainings[0].members == ["aachen", "bremen"]
+    assert states == {"aachen": "accepted", "bremen": "accepted", "celle": "connected"}
 
 
 def test_a_client_without_a_heartbeat_is_not_asked(stand):
@@ -215,7 +239,7 @@ def begun(tmp_path, monkeypatch):
         with suppress(Waiting):
             members.ask(CALL)
         found = Coordination(kit="", admin="", mailbox=str(box), roster=ROSTER, quorum=2, wait_seconds=60.0)
-        prepare(tmp_path / "run", found, new_plan(), LAYER, new_key())
+        prepare(tmp_path / "run", found, new_orders(new_plan(), LAYER), LAYER)
 
         def serve(*_, **__):
             raise error

@@ -12,7 +12,7 @@ import pytest
 from tests.keeper.coordination.nodes import HEAD, poll
 
 from gangline.keeper.ipc.heartbeat import HeartbeatWriter
-from gangline.keeper.ranks.joined_processes import RankProcesses
+from gangline.keeper.ranks.generation import RankProcesses
 
 WITH_HELPERS = """
 import subprocess

@@ -247,7 +247,7 @@ PROGRAM = """\
 import json, sys
 from pathlib import Path
 from gangline.cli.view.run_view import attended_view
-from gangline.cli.view.jsonlines import JsonView
+from gangline.cli.view.run_view import JsonView
 from gangline.kfp.driver import drive
 from gangline.spec.config.site import Site
 repo, environ = json.loads(sys.argv[1])

@@ -14,11 +14,12 @@ from tests.line import records, repositories
 from gangline.errors import ConfigError, IntegrityError
 from gangline.git.repository import Repository
 from gangline.kfp import pipeline_names
-from gangline.kfp.component_outputs import run_numbers, write_outputs
+from gangline.kfp.run_stage import run_numbers, write_outputs
 from gangline.kfp.task_config import TaskConfig, mounted_secrets, secret_names, secret_variables, site_for_tasks
 from gangline.kfp.task_repository import highest_tag, restore_history, store_history
 from gangline.kfp.worker_process import worker_environment
 from gangline.registry import git_tags
+from gangline.spec.config.federation_table import FederationTable
 from gangline.spec.config.secrets import resolve_secret
 from gangline.spec.config.site import ForgeTable, KfpTable, SignTable, Site, StoreTable
 from gangline.spec.measurements import Band, Ledger, Metric
@@ -54,6 +55,13 @@ def test_tasks_have_a_secret_of_their_own_and_no_ones_tokens():
     kept = site_for_tasks(replace(SITE, sign=SignTable(key="secret:k8s:vault/key")))
     assert kept.sign.key == "secret:k8s:vault/key"
     assert secret_names(kept) == ("gangline-line", "vault")
+
+
+def test_tasks_get_no_kit_of_a_federation():
+    kits = FederationTable(kit="secret:k8s:gangline-kit/server.tar", admin="secret:k8s:gangline-kit-lead/admin.tar")
+    theirs = site_for_tasks(replace(SITE, federation=kits))
+    assert secret_names(theirs) == ("gangline-line",)
+    assert mounted_secrets(Site(federation=kits), {})[0].federation == kits
 
 
 def test_tasks_have_the_role_of_their_pod_where_the_site_asks_for_a_role():

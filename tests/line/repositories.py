@@ -1,9 +1,13 @@
 """Model repositories to drive: a program of a few lines that leaves a course behind, in a git repository of its own."""
 
+import atexit
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 import tomllib
+from functools import cache
 from pathlib import Path
 
 from gangline.build import code_layer, own_environment
@@ -43,6 +47,8 @@ if os.environ["RANK"] == "0":
     (out / "metrics.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
     (out / "result.json").write_text(json.dumps({"role": "train", "final_step": 4}))
 """
+
+FIRST = {"line.toml": LINE, "answer.py": PROGRAM}
 
 LONG_PROGRAM = """\
 import os, pathlib, signal, sys, time
@@ -89,9 +95,25 @@ def _toml(value) -> str:
 
 
 def make_repository(folder: Path, files: dict[str, str] | None = None) -> Path:
+    """Repository with one commit of `files`: a copy of the one that this process made of them first."""
+    if folder.exists() and any(folder.iterdir()):
+        return _new_repository(folder, files or FIRST)
+    shutil.copytree(_template(tuple((files or FIRST).items())), folder, symlinks=True, dirs_exist_ok=True)
+    git(folder, "update-index", "--refresh")  # a copy has inodes of its own, which git takes for changes
+    return folder
+
+
+@cache
+def _template(files: tuple[tuple[str, str], ...]) -> Path:
+    folder = tempfile.mkdtemp(prefix="gangline-repository-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return _new_repository(Path(folder, "repository"), dict(files))
+
+
+def _new_repository(folder: Path, files: dict[str, str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     git(folder, "init", "--quiet", "--initial-branch=main")
-    commit(folder, files or {"line.toml": LINE, "answer.py": PROGRAM}, "first")
+    commit(folder, files, "first")
     return folder
 
 

@@ -16,6 +16,7 @@ SOURCES = {
     "test": "overlays/test",
     "gpu-pool": "overlays/gpu-pool",
     "kueue": "overlays/kueue",
+    "federation-member": "federation-member",
 }
 """Rendered file, without its ending, to the folder it comes from."""
 WHOLE = ("base", "test", "gpu-pool", "kueue")

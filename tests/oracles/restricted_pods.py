@@ -22,6 +22,7 @@ _VOLUMES = frozenset(
 )
 """PodSecurity takes csi and image, too, which may bring a Secret along."""
 _PULLS = re.compile(r"gangline-pull(-.*)?")
+_KITS = re.compile(r"gangline-kit(-.*)?")
 _SELINUX = frozenset({"", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"})
 _PROFILES = frozenset({"RuntimeDefault", "Localhost"})
 _SYSCTLS = frozenset(
@@ -188,12 +189,13 @@ def _makers(pod: Object) -> Iterator[str]:
 
 
 def _secrets(pod: Object, jobs: set[str]) -> Iterator[Violation]:
-    """Files of the Secret of its own Job, and names of Secrets for pulling images; none else."""
+    """Files of the Secret of its own Job, kits of a federation, and names of Secrets for pulling images; none else."""
     own = {f"{job}.gang" for job in jobs}
     pulls = [(path, name) for path, name in find(pod, "spec.imagePullSecrets.*.name") if not _PULLS.fullmatch(name)]
+    projected = find(pod, "spec.volumes.*.projected.sources.*.secret.name")
     mounted = [
         *find(pod, "spec.volumes.*.secret.secretName"),
-        *find(pod, "spec.volumes.*.projected.sources.*.secret.name"),
+        *(each for each in projected if not _KITS.fullmatch(each[1])),
     ]
     paths = _each("env.*.valueFrom.secretKeyRef.name", "envFrom.*.secretRef.name")
     variables = [found for pattern in paths for found in find(pod, pattern)]

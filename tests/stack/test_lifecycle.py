@@ -21,7 +21,7 @@ from gangline.serve.context.home import effective_site
 from gangline.serve.database.open import open_database
 from gangline.spec.config.load import load_site
 from gangline.spec.config.secrets import resolve_secret
-from gangline.stack import processes
+from gangline.stack import lifecycle
 from gangline.stack.config_files import service_database
 from gangline.stack.home import RunningServer
 from gangline.stack.lifecycle import bring_up, take_down
@@ -204,7 +204,7 @@ def test_down_stops_exactly_what_up_started(machine):
     assert [(row.name, row.state) for row in take_down(machine.home)] == [
         ("service", "stopped"), ("grafana", "stopped"), ("prometheus", "stopped"), ("s3", "stopped"),
     ]  # fmt: skip
-    assert not any(processes.is_running(each) for each in running.values())
+    assert not any(lifecycle.is_running(each) for each in running.values())
     assert take_down(machine.home) == []
     assert machine.home.site.exists()
 
@@ -221,7 +221,7 @@ def test_a_process_that_took_over_a_pid_is_left_alone(machine):
         assert states(take_down(machine.home)) == {"prometheus": "gone"}
         assert stranger.poll() is None
         stranger.communicate(b"\n")
-    assert processes.stop_process(mine)
+    assert lifecycle.stop_process(mine)
 
 
 def test_forget_removes_keys_and_data_even_under_a_damaged_state(machine):
@@ -240,17 +240,17 @@ def test_two_at_a_time_are_refused(machine):
 
 
 def test_a_server_without_manners_is_killed(machine, monkeypatch):
-    monkeypatch.setattr(processes, "_TERMINATE_SECONDS", 0.2)
+    monkeypatch.setattr(lifecycle, "_TERMINATE_SECONDS", 0.2)
     stubborn = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
     )
     machine.home.make()
     log = machine.home.log("stubborn")
-    mine = processes.start_process([sys.executable, "-c", stubborn], dict(os.environ), log=log, asked="")
+    mine = lifecycle.start_process([sys.executable, "-c", stubborn], dict(os.environ), log=log, asked="")
     while "1" not in log.read_text():
-        assert processes.is_running(mine)
-    assert processes.stop_process(replace(mine))
-    assert not processes.is_running(mine)
+        assert lifecycle.is_running(mine)
+    assert lifecycle.stop_process(replace(mine))
+    assert not lifecycle.is_running(mine)
 
 
 def test_a_new_database_of_the_service_knows_the_token_of_prometheus(machine):

@@ -15,10 +15,10 @@ from tests.contracts.storage.servers import tool
 from tests.monitoring.prometheus import eventually, program
 
 from gangline.spec.config.load import load_site
-from gangline.stack import processes
+from gangline.stack import lifecycle
 from gangline.stack.config_files import SCRAPE_SECONDS
 from gangline.stack.home import StackHome
-from gangline.stack.processes import http_status
+from gangline.stack.lifecycle import http_status
 from gangline.storage.open import open_store
 
 pytestmark = pytest.mark.tools
@@ -69,7 +69,7 @@ def test_a_run_goes_to_the_store_and_its_series_to_prometheus(gangline):
     assert 0 < losses[0] < 5
 
     gangline("down")
-    assert not any(processes.is_running(each) for each in running.values())
+    assert not any(lifecycle.is_running(each) for each in running.values())
     assert http_status(rows["s3"]["url"]) is None
     with socket.create_server(("127.0.0.1", int(rows["prometheus"]["url"].rpartition(":")[2]))):
         assert not StackHome.of(gangline.repo).read().running

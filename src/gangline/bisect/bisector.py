@@ -186,7 +186,7 @@ class Bisector:
         recorded = self._measurer.recorded(suspect.sha)
         if recorded.left_out:
             self._note(f"runs of {suspect.sha[:8]} that do not count: {recorded.left_out}")
-        values = {str(seed): _json_number(value) for seed, value in recorded.values.items()}
+        values = {str(seed): value if math.isfinite(value) else str(value) for seed, value in recorded.values.items()}
         seconds = max(suspect.seconds, recorded.seconds)
         origin = "trained" if trained or seconds else suspect.origin or ("records" if values else "")
         found = replace(
@@ -249,7 +249,3 @@ class Bisector:
     def _change(self, **fields: object) -> None:
         self.state = replace(self.state, **fields)  # type: ignore[arg-type]  # names are those of BisectState
         self._on_state(self.state)
-
-
-def _json_number(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)

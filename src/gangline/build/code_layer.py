@@ -2,11 +2,10 @@
 
 import json
 import posixpath
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gangline.build import submodules
 from gangline.build.left_out import LeftOut, heaviest_globs
 from gangline.build.symlinks import SymlinkResolver
 from gangline.errors import ConfigError, IntegrityError
@@ -18,6 +17,65 @@ from gangline.spec.globs import any_matches, may_meet
 from gangline.storage.objects import code_layer
 from gangline.storage.objects.code_layer import LayerFile
 from gangline.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandedTree:
+    """Entries of a tree with those of its submodules."""
+
+    repository: Repository
+    """Where git finds the objects of all of them."""
+    entries: tuple[TreeEntry, ...]
+    edited: tuple[str, ...]
+    """Submodules whose files on disk are not those of their commit."""
+
+
+def expand(
+    repository: Repository, entries: Iterable[TreeEntry], folder: Path, *, is_named: Callable[[str], bool]
+) -> ExpandedTree:
+    """Put the files of submodules in their places, and of submodules in these, as far as `is_named` says so.
+
+    Args:
+        repository: Of the tree.
+        entries: Their paths are below `folder`.
+        folder: Of the working tree.
+        is_named: By path; others stay entries without files.
+
+    Raises:
+        ConfigError: There is no clone of a named submodule, or it lacks the commit.
+    """
+    found: list[TreeEntry] = []
+    edited: list[str] = []
+    waiting = list(entries)
+    while waiting:
+        entry = waiting.pop()
+        if not (entry.is_submodule and is_named(entry.path)):
+            found.append(entry)
+            continue
+        clone = _clone_at(folder / entry.path)
+        if clone is None or not clone.has(entry.blob):
+            raise refusal(
+                f"project.include: wanted commit {entry.blob[:8]} of submodule {entry.path}, found"
+                f" {'a clone without it' if clone else 'no clone of it there'}; git submodule update --init --recursive"
+            )
+        repository = replace(repository, objects=(*repository.objects, clone.objects_folder))
+        if clone.commit() == entry.blob and clone.uncommitted()[0]:
+            edited.append(entry.path)
+        inner = clone.entries_and_submodules(clone.whole_tree(entry.blob))
+        waiting += [replace(each, path=posixpath.join(entry.path, each.path)) for each in inner]
+    return ExpandedTree(repository, tuple(sorted(found, key=lambda each: each.path)), tuple(sorted(edited)))
+
+
+def _clone_at(place: Path) -> Repository | None:
+    """The repository whose top is this place in the working tree of another.
+
+    None: it is a folder of that one, or reached by a link, which another commit may have put there to lead out.
+    """
+    if not place.is_dir() or place.resolve() != place:
+        return None
+    found = Repository.at(place)
+    return None if found.prefix else found
+
 
 _NEVER = ("line.toml", ".gangline/**")
 """The line counts by its keys, and gangline's own folder is no input."""
@@ -131,9 +189,7 @@ def pack(
     choice = LayerSelection.of(project, repository)
     own = choice.placed(repository.entries_and_submodules(tree))
     top = repository.work_tree if choice.folder else repository.root
-    whole = submodules.expand(
-        repository, (*own, *outside_files(repository, commit, choice)), top, is_named=choice.names_submodule
-    )
+    whole = expand(repository, (*own, *outside_files(repository, commit, choice)), top, is_named=choice.names_submodule)
     repository = whole.repository
     _refuse_submodules(top, [each.path for each in whole.entries if each.is_submodule], choice)
     entries = tuple(each for each in whole.entries if not each.is_submodule)

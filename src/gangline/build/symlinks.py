@@ -70,7 +70,9 @@ class SymlinkResolver:
             if part in {"..", "."}:
                 self._require_folder(done, link)
             if part == "..":
-                _step_out(done, link)
+                if not done:
+                    raise refusal(f"the link {link} leads out of the repository; {_remedy(link)}")
+                done.pop()
             elif part not in {"", "."}:
                 done.append(part)
             target = self.targets.get("/".join(done))
@@ -87,12 +89,6 @@ class SymlinkResolver:
             raise refusal(
                 f"the link {link} leads through {path!r}, which is not a folder of the commit; {_remedy(link)}"
             )
-
-
-def _step_out(done: list[str], link: str) -> None:
-    if not done:
-        raise refusal(f"the link {link} leads out of the repository; {_remedy(link)}")
-    done.pop()
 
 
 def _check_hop(link: str, target: str, hops: int) -> None:

@@ -1,6 +1,7 @@
 """Loads the newest checkpoint that verifies into a model and its optimizer, whatever plan wrote it.
 
 Extra tensors of a strategy are filled if the checkpoint has them; others keep their values, and notes say so.
+Parameters may be fused in the checkpoint where the model has them split, or the other way round.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +16,10 @@ from torch import Tensor, nn
 from gangline.checkpoint import dcp
 from gangline.checkpoint.dcp import StrictLoadPlanner
 from gangline.checkpoint.format.folder import CheckpointFolder, CheckpointState
-from gangline.checkpoint.format.fused_state import ConvertedState
-from gangline.checkpoint.format.index import EXTRA, MODEL, OPTIMIZER, RANKS, Index, StoredTensor, own_head
+from gangline.checkpoint.format.fused_names import fusions
+from gangline.checkpoint.format.fused_state import ConvertedState, Numbers, convert
+from gangline.checkpoint.format.index import EXTRA, MODEL, OPTIMIZER, RANKS, Index, own_head
 from gangline.checkpoint.format.manifest import MANIFEST, Manifest, RefusedCheckpoint, list_checkpoints
-from gangline.checkpoint.fused_loads import as_model, equal_values, require_equal
 from gangline.checkpoint.host_tensors import DTYPES, local_chunk
 from gangline.checkpoint.node_copies import NodeCopies
 from gangline.checkpoint.peers import Peers
@@ -37,7 +38,7 @@ def wanted_extras(index: Index, extra: Mapping[str, Tensor]) -> tuple[dict[str, 
         stored = index.tensors.get(EXTRA + name)
         if stored is None:
             notes.append(f"{EXTRA}{name} is not in the checkpoint: it is initialized")
-        elif _differs(stored, tensor):
+        elif stored.shape != tuple(tensor.size()) or DTYPES[stored.dtype] != tensor.dtype:
             notes.append(f"{EXTRA}{name} is {stored.dtype} {stored.shape} in the checkpoint: it is initialized")
         else:
             wanted[EXTRA + name] = tensor
@@ -57,10 +58,6 @@ def own_extras(index: Index, head: str) -> tuple[dict[str, Tensor], list[str]]:
         else []
     )
     return fresh, notes
-
-
-def _differs(stored: StoredTensor, tensor: Tensor) -> bool:
-    return stored.shape != tuple(tensor.size()) or DTYPES[stored.dtype] != tensor.dtype
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -259,3 +256,41 @@ def _check_all_are_wanted(
 def _names(names: list[str]) -> str:
     shown = ", ".join(names[:3])
     return f"{len(names)} names differ; {shown} {'is' if len(names) == 1 else 'are'}"
+
+
+def as_model(  # noqa: PLR0917 - what a load has
+    index: Index, numbers: Numbers, model: nn.Module, optimizer: torch.optim.Optimizer | None,
+    rules: Sequence[FusedParameter], peers: Peers,
+) -> ConvertedState:  # fmt: skip
+    """The checkpoint by the names of the model; collective.
+
+    Raises:
+        ConfigError: On all ranks: a rule does not fit the checkpoint.
+    """
+    if not rules:
+        return ConvertedState(index.tensors, numbers)
+    if optimizer is None:  # its state may be of any kind
+        index = Index(tensors={name: each for name, each in index.tensors.items() if not name.startswith(OPTIMIZER)})
+        numbers = {}
+    own = [name.removeprefix(MODEL) for name in live_state(model, None).tensors]
+    wanted = peers.union(dict.fromkeys(own, 0))
+    stored = [name.removeprefix(MODEL) for name in index.names(MODEL)]
+    return peers.run_on_all(lambda: convert(index, numbers, fusions(rules, stored, wanted)))
+
+
+def equal_values(found: ConvertedState, live: LiveState) -> dict[str, Tensor]:
+    """New host tensors to fill with what must be equal for the state of this rank."""
+    names = {name for fused, parts in found.equal.items() if fused in live.tensors for name in parts}
+    stored = {name: found.tensors[name] for name in sorted(names)}
+    return {name: torch.empty(each.shape, dtype=DTYPES[each.dtype]) for name, each in stored.items()}
+
+
+def require_equal(found: ConvertedState, values: Mapping[str, Tensor]) -> None:
+    """
+    Raises:
+        ConfigError: Parts that are joined have other values than each other.
+    """
+    for parts in found.equal.values():
+        own = {name: values[name].item() for name in parts if name in values}
+        if len(set(own.values())) > 1:
+            raise ConfigError(f"parts that become one parameter have one state, found {own}")

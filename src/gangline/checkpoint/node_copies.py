@@ -2,7 +2,7 @@
 
 The folder is laid out as the store. A node has some files of a checkpoint, all nodes together have all of them; the
 manifest is that of the store with its signature and digests, so copies are verified as files in the store are. A file
-gets its name when it is complete. Transfers between nodes: `copy_save`, `sources`.
+gets its name when it is complete. Transfers between nodes: `pending_save`, `sources`.
 """
 
 import os

@@ -76,7 +76,9 @@ class CheckpointReader(StorageReader):
         """Location of the rows that `item` needs; its other dims are cut out of them."""
         name, offsets = item.storage_index.fqn, tuple(item.storage_index.offset or ())
         tensor = self._index.tensors[name]
-        chunk = self._chunks_of(name)[offsets]
+        if name not in self._chunks:
+            self._chunks[name] = {each.offsets: each for each in self._index.tensors[name].chunks}
+        chunk = self._chunks[name][offsets]
         start = self._start(name, tensor, chunk)
         stride = chunk.stride if isinstance(chunk, DerivedChunk) else 1
         rows = (item.lengths[0] - 1) * stride + 1 if chunk.sizes else 1
@@ -84,11 +86,6 @@ class CheckpointReader(StorageReader):
         skipped = item.storage_offsets[0] if chunk.sizes else 0
         shape = (rows, *chunk.sizes[1:]) if chunk.sizes else ()
         return _Read(chunk.file, start + skipped * stride * row_bytes, rows * row_bytes, shape, item, target, stride)
-
-    def _chunks_of(self, name: str) -> dict[tuple[int, ...], Chunk]:
-        if name not in self._chunks:
-            self._chunks[name] = {each.offsets: each for each in self._index.tensors[name].chunks}
-        return self._chunks[name]
 
     def _start(self, name: str, tensor: StoredTensor, chunk: Chunk) -> int:
         """Position in its file of the first byte of `chunk`."""

@@ -85,7 +85,9 @@ def resolve_text(
     for index, pattern in enumerate(patterns):
         matched = dict(roots.matching(f"data.text[{index}]", pattern))
         if not matched:
-            raise refusal(_nothing(pattern, tracked))
+            where = f"none among {len(tracked)} of the commit" if pattern.startswith("repo:") else "none in the package"
+            works = "commit the files, or widen the glob (** matches any number of folders)"
+            raise refusal(f"data.text: wanted files for {pattern}, found {where}; {works}")
         found = matched | found
         _demand_bounded(pattern, found)
     if patterns and not any(source.size_bytes for source in found.values()):
@@ -223,9 +225,3 @@ def _refuse_pointer(text: TextFile) -> None:
             f"data.text: wanted the text of {text.path}, found {found}: its content is not in the commit;"
             " upload the file and name it by its key of the store, or commit the text itself"
         )
-
-
-def _nothing(pattern: str, tracked: Mapping[str, ReadableFile | None]) -> str:
-    where = f"none among {len(tracked)} of the commit" if pattern.startswith("repo:") else "none in the package"
-    works = "commit the files, or widen the glob (** matches any number of folders)"
-    return f"data.text: wanted files for {pattern}, found {where}; {works}"

@@ -25,7 +25,7 @@ class DrillKind:
     target: str
     """Target for detection and recovery."""
     recover_seconds: float | None = None
-    """Limit for recovery; None if the target is about something else, which `promises` checks."""
+    """Limit for recovery; None if the target is about something else, which `evaluate` checks."""
     past_detection: bool = False
     """The limit counts from the detection, not from the injection."""
     seconds: float | None = None

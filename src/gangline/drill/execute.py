@@ -1,10 +1,17 @@
-"""Execution of one drill in a run that trains: mark, inject, watch, check, evaluate, record."""
+"""Execution of one drill in a run that trains: mark, inject, watch, check, evaluate, record.
+
+The store is checked last: listed checkpoints are complete and signed, and their numbers finite.
+"""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
+from gangline.checkpoint.format.folder import CheckpointFolder
+from gangline.checkpoint.format.manifest import ListedCheckpoint, RefusedCheckpoint, list_checkpoints
+from gangline.checkpoint.format.stored_tensors import stream_tensor
 from gangline.drill.catalogue import require_local_target
 from gangline.drill.evaluate import DrillObservations, InvariantResult, evaluate, not_injected, was_saving, with_drill
 from gangline.drill.history import Aftermath, DrillHistory, Injection, aftermath
@@ -12,7 +19,6 @@ from gangline.drill.inject import NotInjectedError, availability_of, describe_in
 from gangline.drill.invariants import invariants
 from gangline.drill.sample_counts import SampleCounts, count_samples, with_redone_steps
 from gangline.drill.setup import DrillSetup
-from gangline.drill.store_check import incomplete_checkpoints, invalid_checkpoints
 from gangline.drill.target import DrillRequest, DrillTarget
 from gangline.errors import ConfigError, GanglineError
 from gangline.launch.local.folder import GangFolder
@@ -193,3 +199,56 @@ def describe_samples(samples: SampleCounts) -> str:
     text += f", {samples.left_out} skipped on purpose" if samples.left_out else ""
     text += f", {samples.unknown} unknown: their rank died before it reported them" if samples.unknown else ""
     return text if samples.counted else f"{text}    (steps x train.global_batch: a program reports no samples)"
+
+
+_EXPONENTS: dict[str, tuple[Literal["Q", "I", "H"], int]] = {
+    "F64": ("Q", 0x7FF << 52),
+    "F32": ("I", 0xFF << 23),
+    "BF16": ("H", 0xFF << 7),
+    "F16": ("H", 0x1F << 10),
+}
+"""dtype -> code of a word in this machine's byte order, and the bits that are all set if a number is not finite."""
+
+
+def incomplete_checkpoints(store: ObjectStore, prefix: str, key: bytes) -> list[str]:
+    """Checkpoints below `prefix` that are listed, but not complete and signed; as sentences."""
+    return [problem for found in list_checkpoints(store, prefix) if (problem := _opening_problem(store, found, key))]
+
+
+def invalid_checkpoints(store: ObjectStore, prefix: str, key: bytes) -> list[str]:
+    """Problems of checkpoints below `prefix`; reads every byte: digests must match and all numbers be finite."""
+    broken = incomplete_checkpoints(store, prefix, key)
+    if broken:
+        return broken
+    return [problem for found in list_checkpoints(store, prefix) if (problem := _reading_problem(store, found, key))]
+
+
+def _opening_problem(store: ObjectStore, found: ListedCheckpoint, key: bytes) -> str:
+    try:
+        CheckpointFolder.open(store, found.prefix, key)
+    except RefusedCheckpoint as refused:
+        return _unless_deleted(store, found, f"the checkpoint of step {found.step} is listed, but {refused}")
+    return ""
+
+
+def _reading_problem(store: ObjectStore, found: ListedCheckpoint, key: bytes) -> str:
+    try:
+        bad = next(_not_finite(CheckpointFolder.open(store, found.prefix, key)), "")
+    except RefusedCheckpoint as refused:
+        return _unless_deleted(store, found, f"the checkpoint of step {found.step} is listed, but {refused}")
+    return f"the checkpoint of step {found.step} holds {bad}, which is not finite" if bad else ""
+
+
+def _unless_deleted(store: ObjectStore, found: ListedCheckpoint, problem: str) -> str:
+    """`problem`, unless retention has deleted the checkpoint meanwhile, which it starts with the manifest."""
+    return problem if store.head(found.manifest_key) is not None else ""
+
+
+def _not_finite(folder: CheckpointFolder) -> Iterator[str]:
+    for name, tensor in sorted(folder.index().tensors.items()):
+        data = b"".join(map(bytes, stream_tensor(folder, name, tensor)))
+        if tensor.dtype not in _EXPONENTS:
+            continue
+        code, exponent = _EXPONENTS[tensor.dtype]
+        if any(word & exponent == exponent for word in memoryview(data).cast(code)):
+            yield name

@@ -29,14 +29,11 @@ def probability_of_most(balls: int, *, bins: int, most: int) -> float:
         return 1.0
     if most * bins < balls:
         return 0.0
-    weights = _poisson_weights(balls / bins, most)
+    mean = balls / bins
+    weights = [exp(i * log(mean) - mean - lgamma(i + 1)) for i in range(most + 1)]
     density = _exact_density if balls <= MOST_EXACT[bins >= 32] else _edgeworth_density
     total = exp(balls * log(balls) - balls - lgamma(balls + 1))
     return min(1.0, max(0.0, density(weights, bins, balls) / total))
-
-
-def _poisson_weights(mean: float, most: int) -> list[float]:
-    return [exp(i * log(mean) - mean - lgamma(i + 1)) for i in range(most + 1)]
 
 
 def _exact_density(weights: list[float], bins: int, balls: int) -> float:

@@ -112,7 +112,7 @@ class S3Gateway:
             return self._list(request)
         if request.key.startswith(UPLOAD_NOTES_PREFIX):
             return self._note(request)
-        if self._writes(request) and self._is_full(request.key):
+        if self._writes(request) and self._full_below is not None and request.key.startswith(self._full_below):
             return refusal(507, "XMinioStorageFull", "a drill keeps this store full")
         if {"uploads", "uploadId"} & request.query.keys():
             return self._multipart(request)
@@ -126,9 +126,6 @@ class S3Gateway:
     def _writes(request: S3Request) -> bool:
         """Whether the request writes data or begins an upload."""
         return request.method == "PUT" or (request.method == "POST" and "uploads" in request.query)
-
-    def _is_full(self, key: str) -> bool:
-        return self._full_below is not None and key.startswith(self._full_below)
 
     # -- objects
 

@@ -27,6 +27,7 @@ from gangline.federated.protocol import RoundAnswers, RoundCall
 from gangline.flare.member.federation_member import OfferAnswer
 from gangline.flare.offer import Offer
 from gangline.flare.open_round import PlainRound, Received, SummedRound
+from gangline.flare.states import answer_file
 from gangline.flare.wire import OFFER, SUM, TRAIN, bytes_of, call_payload, refused_payload
 from gangline.storage.folder.durable_files import replace_file
 
@@ -36,37 +37,48 @@ _ASK_AGAIN_SECONDS = 2.0
 
 
 class OfferController(Controller):  # type: ignore[misc]  # nvflare has no types
-    """Offers the run to one member and writes down what it said."""
+    """Offers the run to members and writes down what each of them said."""
 
-    def __init__(self, *, offer: str, member: str, answer: str) -> None:
+    def __init__(self, *, offer: str, members: list[str], answers: str) -> None:
         """Args:
         offer: Folder with `offer.json`, `signature` and `layer.zip`.
-        member: Name of its certificate.
-        answer: File that its answer is written to.
+        members: Names of their certificates.
+        answers: Folder that each answer is written into.
         """
         super().__init__()
         take_bytes_alone()
-        self._offer, self._member, self._file = Path(offer), member, Path(answer)
-        self._answer: OfferAnswer | None = None
+        self._offer, self._members, self._folder = Path(offer), members, Path(answers)
+        self._answers: dict[str, OfferAnswer] = {}
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """Ask one client, again and again while the code waits for approval there; the layer goes once."""
-        payload, layer = signed_offer(self._offer), (self._offer / "layer.zip").read_bytes()
-        while self._answer is None or self._answer.state == "pending":
-            sent = payload | ({"layer": layer} if self._answer is None else {})
-            task = Task(OFFER, Shareable(sent), timeout=_OFFER_SECONDS, result_received_cb=self._received)
-            self.broadcast_and_wait(task, fl_ctx, targets=[self._member], min_responses=1, abort_signal=abort_signal)
-            if abort_signal.triggered or self._answer is None:
-                return
-            time.sleep(_ASK_AGAIN_SECONDS if self._answer.state == "pending" else 0)
+        """Ask all, and a single one again and again while the code waits for approval there; the layer goes once."""
+        payload = signed_offer(self._offer)
+        self._ask(payload | {"layer": (self._offer / "layer.zip").read_bytes()}, abort_signal, fl_ctx)
+        while len(self._members) == 1 and self._is_pending and not abort_signal.triggered:
+            time.sleep(_ASK_AGAIN_SECONDS)
+            self._ask(payload, abort_signal, fl_ctx)
+
+    @property
+    def _is_pending(self) -> bool:
+        return any(each.state == "pending" for each in self._answers.values())
+
+    def _ask(self, payload: dict[str, Any], abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """One question to all; those that do not answer in time leave no answer."""
+        self._answers.clear()
+        task = Task(OFFER, Shareable(payload), timeout=_OFFER_SECONDS, result_received_cb=self._received)
+        self.broadcast_and_wait(
+            task, fl_ctx, targets=self._members, min_responses=len(self._members), abort_signal=abort_signal
+        )  # fmt: skip
 
     def _received(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
         del fl_ctx
+        name = client_task.client.name
         try:
-            self._answer = OfferAnswer.from_json(bytes_of(client_task.result, "answer")[:65_536])
+            answer = OfferAnswer.from_json(bytes_of(client_task.result, "answer")[:65_536])
         except IntegrityError:
-            self._answer = OfferAnswer(state="refused", reason="error", message="its executor answered no offer")
-        replace_file(self._file, self._answer.to_json(), durable=False)
+            answer = OfferAnswer(state="refused", reason="error", message="its executor answered no offer")
+        self._answers[name] = answer
+        replace_file(answer_file(self._folder, name), answer.to_json(), durable=False)
         client_task.result = None
 
     def start_controller(self, fl_ctx: FLContext) -> None:

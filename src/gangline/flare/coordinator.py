@@ -1,8 +1,9 @@
 """Coordinator of one federated run: a process next to the gang that asks members to take part and keeps a job running.
 
-python -m gangline.flare.coordinator FOLDER, with what `prepare` wrote there. Each member is offered the run by a small
-job of its own, so that a refusal stops no other; the job that trains goes to those that accepted, ends with a round
-when others did meanwhile, and is submitted again when it died: the round that was open is lost, and no more.
+python -m gangline.flare.coordinator FOLDER, with what `orders.prepare` wrote there. Members that are there at the same
+time are offered the run by one small job; what that leaves open is asked by a job for each member, so that none stops
+another one. The job that trains goes to those that accepted, ends with a round when others did meanwhile, and is
+submitted again when it died: the round that was open is lost, and no more.
 """
 
 import json
@@ -21,13 +22,9 @@ from gangline.federated.protocol import Acceptance, RoundAnswers
 from gangline.federated.tensors import most_bytes
 from gangline.flare.kit import ADMIN, SERVER, Kit, open_kit
 from gangline.flare.member.federation_member import OfferAnswer
-from gangline.flare.offer import make_offer
+from gangline.flare.orders import Coordination
 from gangline.flare.server import CONTROLLERS, admin_session, server
-from gangline.flare.states import MemberState, write_states
-from gangline.signing.keys import SigningKey
-from gangline.spec.codec import Document
-from gangline.spec.plan import Plan
-from gangline.storage.folder.durable_files import replace_file
+from gangline.flare.states import MemberState, answer_file, write_states
 
 MODULE = "gangline.flare.coordinator"
 _EXECUTOR = "gangline.flare.executor.MemberExecutor"
@@ -42,22 +39,6 @@ _MORE_BYTES = 4 << 20
 """Bytes that a message may have in addition to the tensors."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Coordination(Document):
-    """Orders of the process."""
-
-    kit: str
-    """Folder of the server kit."""
-    admin: str
-    """Folder of the admin kit."""
-    mailbox: str
-    """Folder that the gang's rank asks through."""
-    roster: tuple[str, ...]
-    quorum: int
-    wait_seconds: float
-    """Longest wait for a quorum."""
-
-
 @dataclass(slots=True)
 class _Candidate:
     """A member that is asked to take part."""
@@ -66,6 +47,8 @@ class _Candidate:
     answer: OfferAnswer | None = None
     job: str | None = None
     """The offer that is on its way."""
+    is_alone: bool = False
+    """An offer to several members left its answer open: the next one goes to it alone."""
     offered_at: float = -_OFFER_AGAIN_SECONDS
     is_connected: bool = False
     failure: str = ""
@@ -90,16 +73,6 @@ class _Candidate:
         done = self.answer is not None and self.answer.state in ("accepted", "refused")
         waited = time.monotonic() - self.offered_at >= _OFFER_AGAIN_SECONDS
         return self.is_connected and not done and self.job is None and waited
-
-
-def prepare(folder: Path, found: Coordination, plan: Plan, layer: bytes, key: SigningKey) -> None:
-    """Write what a coordinator in `folder` needs."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    offer, signature = make_offer(plan, layer, key)
-    contents = {"coordination.json": found.to_json(), "offer.json": offer.to_json(), "signature": signature.encode(),
-                "layer.zip": layer}  # fmt: skip
-    for name, data in contents.items():
-        replace_file(folder / name, data, durable=False)
 
 
 @dataclass(slots=True)
@@ -136,8 +109,10 @@ class RunCoordinator:
         """Coordinate until the gang's rank asks nothing more, or the process that started this one ends."""
         while not self.box.is_closed and os.getppid() == self.parent:
             self._look()
+            for group in self._due():
+                self._offer(group)
             for each in self.candidates.values():
-                self._offer(each)
+                self._hear(each)
             self._train()
             write_states(self.kit, [each.known for each in self._sorted()])
             self.box.tell(Acceptance(accepted=len(self._accepted()), missing=self._missing()))
@@ -155,22 +130,36 @@ class RunCoordinator:
         for each in self.candidates.values():
             each.is_connected = each.name in connected
 
-    def _offer(self, each: _Candidate) -> None:
-        """Offer the run to a member, or read what it said."""
-        file = self.folder / "answers" / f"{each.name}.json"
-        if each.is_due:
-            file.parent.mkdir(exist_ok=True)
-            file.unlink(missing_ok=True)
-            arguments = {"offer": str(self.folder), "member": each.name, "answer": str(file)}
-            each.job = self._submit(f"offer-{each.name}", (each.name,), CONTROLLERS[0], arguments)
-            each.offered_at = time.monotonic()
-        elif each.job is not None:
-            if file.exists():
-                before, each.answer = each.accepted, OfferAnswer.from_json(file.read_bytes())
-                self.last_yes = self.last_yes if each.accepted == before else time.monotonic()
-            if (status := self._status(each.job)).startswith("FINISHED"):
-                each.job = None
-                each.failure = "" if file.exists() else f"its NVFlare client ran no offer ({status}): did it join?"
+    def _due(self) -> list[list[_Candidate]]:
+        """Members that are to be asked now, by job."""
+        due = [each for each in self._sorted() if each.is_due]
+        together = [each for each in due if not each.is_alone]
+        return [*([together] if together else []), *([each] for each in due if each.is_alone)]
+
+    def _offer(self, group: Sequence[_Candidate]) -> None:
+        """Offer the run to members by one job: NVFlare starts a process for it here, and one at each of them."""
+        answers, names = self.folder / "answers", tuple(each.name for each in group)
+        answers.mkdir(exist_ok=True)
+        for name in names:
+            answer_file(answers, name).unlink(missing_ok=True)
+        arguments = {"offer": str(self.folder), "members": list(names), "answers": str(answers)}
+        job = self._submit(f"offer-{names[0]}" if len(names) == 1 else "offer", names, CONTROLLERS[0], arguments)
+        for each in group:
+            each.job, each.offered_at, each.is_alone = job, time.monotonic(), len(group) == 1
+
+    def _hear(self, each: _Candidate) -> None:
+        """Read what a member said to an offer that is on its way."""
+        if each.job is None:
+            return
+        file = answer_file(self.folder / "answers", each.name)
+        if file.exists():
+            before, each.answer = each.accepted, OfferAnswer.from_json(file.read_bytes())
+            self.last_yes = self.last_yes if each.accepted == before else time.monotonic()
+        if (status := self._status(each.job)).startswith("FINISHED"):
+            each.job = None
+            each.failure = "" if file.exists() else f"its NVFlare client ran no offer ({status}): did it join?"
+            if not each.is_alone:  # another member may have ended that job
+                each.is_alone, each.offered_at = True, -_OFFER_AGAIN_SECONDS
 
     def _train(self) -> None:
         """Keep a job running at those that accepted, while they are a quorum."""
@@ -218,7 +207,7 @@ class RunCoordinator:
         if self.deaths >= _MOST_DEATHS:
             self.deaths = 0
             for each in self.candidates.values():
-                each.answer, each.offered_at = None, -_OFFER_AGAIN_SECONDS
+                each.answer, each.offered_at, each.is_alone = None, -_OFFER_AGAIN_SECONDS, False
 
     def _require_hope(self) -> None:
         """Tell the rank that there is no quorum, once the wait was long enough or enough members have refused."""

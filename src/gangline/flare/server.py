@@ -10,14 +10,17 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from gangline import procfs
-from gangline.errors import CapacityError, ConfigError, storage_errors
+from gangline.errors import CapacityError, ConfigError, NotInstalledError, storage_errors
 from gangline.flare.kit import Kit, read_settings
 
 CONTROLLERS = ("gangline.flare.controller.OfferController", "gangline.flare.controller.RoundsController")
+_VERSION = "2.9."
+"""Beginning of the versions of NVFlare that are used."""
 _START_SECONDS = 90.0
 _DYING_SECONDS = 20.0
 _MARK = "GANGLINE_FEDERATION"
@@ -85,6 +88,27 @@ def admin_session(admin: Kit, process: "subprocess.Popen[bytes]") -> Iterator[An
             session.close()
 
 
+def port_of(kit: Kit) -> int:
+    """Port on which the server of this kit listens. Raises ConfigError where the kit names none."""
+    path = kit.folder / "startup/fed_server.json"
+    try:
+        return int(read_settings(path)["servers"][0]["service"]["target"].rpartition(":")[2])
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path}: wanted the port of the server, found none; provision the kit again") from error
+
+
+def require_nvflare(where: str) -> None:
+    """Raises NotInstalledError where this Python has no NVFlare, or another version; `where` begins the message."""
+    try:
+        found = version("nvflare")
+    except PackageNotFoundError:
+        found = "none"
+    if not found.startswith(_VERSION):
+        raise NotInstalledError(
+            f"{where}: wanted nvflare {_VERSION}x, found {found}; pip install 'gangline[federated]'"
+        )
+
+
 def _resources(kit: Kit, folder: Path) -> dict[str, Any]:
     """Settings of the server: its own stores, our controllers alone, no logs of members."""
     plain: dict[str, Any] = read_settings(kit.local("resources.json.default"))
@@ -100,11 +124,7 @@ def _resources(kit: Kit, folder: Path) -> dict[str, Any]:
 
 
 def _require_port(kit: Kit) -> None:
-    path = kit.folder / "startup/fed_server.json"
-    try:
-        port = int(read_settings(path)["servers"][0]["service"]["target"].rpartition(":")[2])
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise ConfigError(f"{path}: wanted the port of the server, found none; provision the kit again") from error
+    port = port_of(kit)
     try:
         socket.create_server(("", port)).close()
     except OSError as error:

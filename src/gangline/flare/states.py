@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from gangline.federated.protocol import RefusedReason
@@ -10,6 +11,11 @@ from gangline.spec.codec import canonical, from_json
 from gangline.storage.folder.durable_files import replace_file
 
 _FILE = "members.json"
+
+
+def answer_file(folder: Path, member: str) -> Path:
+    """File with a member's answer to an offer, which a job of the server writes and its coordinator reads."""
+    return folder / f"{member}.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -52,8 +52,7 @@ def _open(
         from gangline.forge.client import ForgeClient
     except ImportError as error:
         raise ConfigError(f"forge.{name} needs urllib3; install it: pip install 'gangline[serve]'") from error
-    from gangline.forge.gitea import Gitea
-    from gangline.forge.github import GitHub
+    from gangline.forge.github_compatible import Gitea, GitHub
     from gangline.forge.gitlab import GitLab
 
     api_url, root = _urls(name, table)

@@ -1,4 +1,4 @@
-"""What the APIs and webhooks of GitHub and Gitea have in common; `github` and `gitea` add the rest."""
+"""GitHub, Gitea and Forgejo: what their APIs and webhooks have in common, then signatures and events of each."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -253,3 +253,68 @@ def other_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
     except MalformedDeliveryError:
         name = ""
     return WebhookEvent(delivery=event_id, event="other", repository=name)
+
+
+_PREFIX = "sha256="
+
+
+class GitHub(GitHubCompatible):
+    """`forge.protocol.Forge` over the REST API of GitHub."""
+
+    page_size: ClassVar[int] = 100
+    page_size_name: ClassVar[str] = "per_page"
+    branch_commit: ClassVar[str] = "sha"
+
+    def verify(self, headers: Mapping[str, str], body: bytes) -> WebhookEvent:
+        """Check `X-Hub-Signature-256`; the older SHA-1 header counts for nothing."""
+        given = webhook_delivery.lower_header_names(headers)
+        signature = given.get("x-hub-signature-256", "")
+        webhook_delivery.check_hmac(
+            self._secret(), body, signature.removeprefix(_PREFIX) if _PREFIX in signature else ""
+        )
+        payload: dict[str, Any] = webhook_delivery.read_json(body)
+        event_id = webhook_delivery.delivery_id(given, ("x-github-delivery",), body)
+        readers = {"push": push_event, "pull_request": pull_request_event}
+        return readers.get(given.get("x-github-event", ""), other_event)(payload, event_id=event_id)
+
+    def _branch(self, repository: str, branch: str) -> RefHead | None:
+        name = "/".join(map(path_segment, branch.split("/")))
+        found = self._api.get(f"{repo_path(repository)}/git/ref/heads/{name}")
+        return (
+            RefHead(commit=webhook_delivery.text_at(found, "object", "sha"), branch=branch)
+            if found is not None
+            else None
+        )
+
+
+_READERS = {
+    "push": push_event,
+    "pull_request": pull_request_event,
+    "pull_request_sync": pull_request_event,
+    "pull_request_label": pull_request_event,
+    "delete": branch_deleted_event,
+}
+
+
+class Gitea(GitHubCompatible):
+    """`forge.protocol.Forge` over the API of Gitea, version 1."""
+
+    page_size: ClassVar[int] = 50
+    page_size_name: ClassVar[str] = "limit"
+    branch_commit: ClassVar[str] = "id"
+
+    def verify(self, headers: Mapping[str, str], body: bytes) -> WebhookEvent:
+        """Check `X-Gitea-Signature`, the hex digest alone, and read the event."""
+        given = webhook_delivery.lower_header_names(headers)
+        webhook_delivery.check_hmac(self._secret(), body, given.get("x-gitea-signature", ""))
+        payload: dict[str, Any] = webhook_delivery.read_json(body)
+        event_id = webhook_delivery.delivery_id(given, ("x-gitea-delivery",), body)
+        return _READERS.get(given.get("x-gitea-event", ""), other_event)(payload, event_id=event_id)
+
+    def _branch(self, repository: str, branch: str) -> RefHead | None:
+        found = self._api.get(f"{repo_path(repository)}/branches/{path_segment(branch)}")
+        return (
+            RefHead(commit=webhook_delivery.text_at(found, "commit", "id"), branch=branch)
+            if found is not None
+            else None
+        )

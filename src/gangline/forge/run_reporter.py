@@ -80,7 +80,9 @@ def reporting_to_forge(ctx: ReportedRun) -> Iterator[None]:
         return
     try:
         forge = open_forges(ctx.site, ctx.environ)[place[0]]
-        _link(ctx, forge.commit_url(place[1], ctx.record.commit.sha))
+        url = forge.commit_url(place[1], ctx.record.commit.sha)
+        if ctx.record.links.get("forge") != url:
+            ctx.change(lambda record: replace(record, links=record.links | {"forge": url}))
     except GanglineError as error:
         ctx.record_event("resolve", "forge", f"statuses of this run are not reported: {error}")
         yield
@@ -97,11 +99,6 @@ def reporting_to_forge(ctx: ReportedRun) -> Iterator[None]:
     finally:
         reporter.close(remember=not is_store_away)
         ctx.observer = reporter.inner
-
-
-def _link(ctx: ReportedRun, url: str) -> None:
-    if ctx.record.links.get("forge") != url:
-        ctx.change(lambda record: replace(record, links=record.links | {"forge": url}))
 
 
 class RunReporter:

@@ -158,7 +158,9 @@ class Clones:
         with self._locked(name) as folder:
             mirror, place = self._mirror(folder), folder / "commits" / commit
             if mirror.commit(commit) is None:
-                raise _no_commit(name, commit)
+                raise StorageError(
+                    f"{name}: the mirror has no commit {commit[:12]}; was it replaced by a forced push? fetch again"
+                )
             if not mirror.has_clone(place, commit):
                 mirror.require_size_limits(commit)
                 mirror.require_all_objects(commit)
@@ -227,7 +229,7 @@ class Clones:
         for folder in sorted(self.home.glob("*/commits")):
             with self._locked(folder.parent.name):
                 for place in sorted(folder.iterdir()):
-                    if place not in keep and _idle_seconds(place) >= idle_seconds:
+                    if place not in keep and time.time() - place.stat().st_mtime >= idle_seconds:
                         self._mirror(folder.parent).ask("update-ref", "-d", kept_ref(place.name))
                         shutil.rmtree(place)
                         gone.append(place)
@@ -278,16 +280,6 @@ def _checked(commit: str) -> str:
     return commit
 
 
-def _no_commit(name: str, commit: str) -> StorageError:
-    return StorageError(
-        f"{name}: the mirror has no commit {commit[:12]}; was it replaced by a forced push? fetch again"
-    )
-
-
 def _is_work_tree(url: str) -> bool:
     done = run_remote_git(Path(url.removeprefix("file://")), "rev-parse", "--is-inside-work-tree")
     return done.returncode == 0 and done.stdout.strip() == b"true"
-
-
-def _idle_seconds(place: Path) -> float:
-    return time.time() - place.stat().st_mtime

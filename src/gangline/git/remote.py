@@ -133,7 +133,8 @@ def git_environment(
         settings["http.curloptResolve"] = pinned
     if credential is not None:
         login = credential if ":" in credential else f"gangline:{credential}"
-        settings[f"http.{_origin(url)}.extraHeader"] = (
+        parts = urlsplit(url)
+        settings[f"http.{parts.scheme}://{parts.netloc}/.extraHeader"] = (
             f"Authorization: Basic {base64.b64encode(login.encode()).decode()}"
         )
     return {**inherited_environment(_KEPT), **_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": protocol, **_as_variables(settings)}
@@ -158,11 +159,6 @@ def refspecs(refs: Sequence[str]) -> list[str]:
 def kept_ref(commit: str) -> str:
     """Ref of a mirror that keeps `commit` from being collected."""
     return f"refs/gangline/kept/{commit}"
-
-
-def _origin(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}/"
 
 
 def _as_variables(settings: Mapping[str, str]) -> dict[str, str]:

@@ -73,7 +73,7 @@ def address_of(url: str) -> str:
             parts = urlsplit(url)
         except ValueError:  # no host that could be read; git will say so
             return url
-        return _remote(parts.username, _host(parts.netloc), unquote(parts.path))
+        return _remote(parts.username, re.sub(r":\d*\Z", "", parts.netloc.rpartition("@")[2]), unquote(parts.path))
     if url.startswith(("/", "~")):
         return _path_text(Path(url).expanduser().resolve())
     if (scp := _SCP.fullmatch(url)) is not None:
@@ -95,10 +95,6 @@ def _remote(user: str | None, host: str, path: str) -> str:
 def _path_text(path: Path) -> str:
     """A path as text that a record can hold, whatever bytes its names have."""
     return os.fsencode(path).decode(errors="backslashreplace")
-
-
-def _host(netloc: str) -> str:
-    return re.sub(r":\d*\Z", "", netloc.rpartition("@")[2])
 
 
 def _top(place: Path) -> Path | None:

@@ -89,7 +89,7 @@ def read_origin(url: str, *, key: str, named_by_site: bool) -> Origin:
     """
     parts = _split(url, key)
     host = (parts.hostname or "").removesuffix(".")
-    if not _is_plain_host(host):
+    if not (_address(host) is not None or _NAME.fullmatch(host) is not None):
         raise ConfigError(
             f"{key}: wanted the name or address of a server, found {host!r}; write https://git.example.org"
         )
@@ -114,10 +114,6 @@ def _split(url: str, key: str) -> SplitResult:
     except ValueError as error:
         raise ConfigError(f"{key}: wanted a URL, found {url[:80]!r}: {error}") from error
     return parts
-
-
-def _is_plain_host(host: str) -> bool:
-    return _address(host) is not None or _NAME.fullmatch(host) is not None
 
 
 def is_loopback_name(host: str) -> bool:

@@ -26,7 +26,8 @@ _SHM = "/dev/shm"  # noqa: S108  # only its size is read
 
 def preflight() -> str:
     """`locked memory unlimited · /dev/shm 1.07 GB · 8 cores · 2 GPUs`."""
-    return " · ".join((_locked(), _shm(), _cores(), _gpus()))
+    found = [path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()]
+    return " · ".join((_locked(), _shm(), f"{len(os.sched_getaffinity(0))} cores", f"{len(found)} GPUs"))
 
 
 def _locked() -> str:
@@ -42,15 +43,6 @@ def _shm() -> str:
     except OSError as error:
         return f"{_SHM} {error.strerror}"
     return f"{_SHM} {format_bytes(found.f_blocks * found.f_frsize)}"
-
-
-def _cores() -> str:
-    return f"{len(os.sched_getaffinity(0))} cores"
-
-
-def _gpus() -> str:
-    found = [path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()]
-    return f"{len(found)} GPUs"
 
 
 class _AskedToStop(GanglineError):

@@ -92,7 +92,7 @@ class KfpClient:
     def _version(self, pipeline_id: str, name: str, file: bytes, tags: Mapping[str, str]) -> dict[str, Any]:
         def attempt() -> dict[str, Any]:
             existing = self._oldest(f"/pipelines/{pipeline_id}/versions", "pipeline_versions", name)
-            query = _upload(name, pipeline_id, tags)
+            query = {"name": name, "display_name": name, "pipelineid": pipeline_id, "tags": json.dumps(dict(tags))}
             return existing or self.wire.request("POST", "/pipelines/upload_version", query=query, file=file)
 
         return self.wire.with_retries(attempt)
@@ -165,16 +165,13 @@ class KfpClient:
             query_["page_token"] = page["next_page_token"]
 
 
-def _upload(name: str, pipeline_id: str, tags: Mapping[str, str]) -> dict[str, str]:
-    return {"name": name, "display_name": name, "pipelineid": pipeline_id, "tags": json.dumps(dict(tags))}
-
-
 def _run(row: Mapping[str, Any]) -> PipelineRun:
     tasks = (row.get("run_details") or {}).get("task_details") or ()
     parameters = (row.get("runtime_config") or {}).get("parameters") or {}
+    text = row.get("state")
     return PipelineRun(
         id=str(row["run_id"]),
-        state=_state(row.get("state")),
+        state=cast(State, text) if text in get_args(State) else "unknown",
         run=str(parameters.get("run", "")),
         failed=tuple(_failed(task) for task in tasks if task.get("state") == "FAILED"),
     )
@@ -184,10 +181,6 @@ def _failed(task: Mapping[str, Any]) -> FailedTask:
     children = (str(child.get("pod_name") or "") for child in task.get("child_tasks") or ())
     error = str((task.get("error") or {}).get("message") or "")
     return FailedTask(str(task.get("display_name") or ""), str(task.get("pod_name") or ""), tuple(children), error)
-
-
-def _state(text: object) -> State:
-    return cast(State, text) if text in get_args(State) else "unknown"
 
 
 def _age(row: Mapping[str, Any]) -> tuple[str, str]:

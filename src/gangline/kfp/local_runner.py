@@ -65,7 +65,8 @@ def _follow_worker(process: "subprocess.Popen[bytes]", events: TaskEventReader) 
         try:
             while process.poll() is None:
                 events.forward()
-                _pause(process)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(POLL_SECONDS)
         except KeyboardInterrupt:
             if interrupted:
                 raise
@@ -88,11 +89,6 @@ def log_file(repo: Path, run: str) -> Path:
     with storage_errors(folder):
         folder.mkdir(exist_ok=True)
     return folder / f"{run}.log"
-
-
-def _pause(process: "subprocess.Popen[bytes]") -> None:
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(POLL_SECONDS)
 
 
 def _require_end(record: Record, failures: list[GanglineError], log: Path) -> None:

@@ -26,16 +26,12 @@ def version_name(record: Record) -> str:
 
 def run_url(site: Site, id_: str) -> str:
     """Page of a pipeline run."""
-    return f"{_ui(site)}/#/runs/details/{id_}"
+    return f"{(site.kfp.ui_url or site.kfp.endpoint or '').rstrip('/')}/#/runs/details/{id_}"
 
 
 def run_id_of_url(url: str) -> str:
     """Id of the pipeline run in a `run_url`."""
     return url.rsplit("/", 1)[-1]
-
-
-def _ui(site: Site) -> str:
-    return (site.kfp.ui_url or site.kfp.endpoint or "").rstrip("/")
 
 
 def _branch(record: Record) -> str:

@@ -14,6 +14,7 @@ from gangline.errors import ConfigError
 from gangline.spec.codec import canonical, from_json
 from gangline.spec.config.secrets import AWS_VARIABLES
 from gangline.spec.config.site import ServeTable, Site
+from gangline.spec.gang.coordinator import KITS
 
 LEASE_WAIT_SECONDS = 150.0
 """A retried task waits until the lease of the lost one (90 s) has expired."""
@@ -49,7 +50,8 @@ class TaskConfig:
 
 
 MOUNT = Path("/var/run/gangline/secrets")
-_REFERENCE = re.compile(r"secret:k8s:([a-z0-9][a-z0-9.-]*)/([A-Za-z0-9._-]+)")
+_REFERENCE = re.compile(rf"secret:k8s:(?!{KITS}[/-])([a-z0-9][a-z0-9.-]*)/([A-Za-z0-9._-]+)")
+"""Secrets of tasks; those with kits of a federation are in the namespace of gangs, for their coordinators alone."""
 
 
 def secret_names(site: Site) -> tuple[str, ...]:

@@ -130,7 +130,8 @@ class SeriesStore:
         rows = of_kind[series.name]
         if key in rows:
             return True
-        owner = _owner(series, key)
+        label = next((each for each in ("run", "project") if each in series.labels), "")
+        owner = label, key[series.labels.index(label)] if label else ""
         size = self._sizes.get(owner, 0) + series.lines
         if size > self.limit or self._size + series.lines > self.whole:
             return False
@@ -163,11 +164,6 @@ def _value(text: str) -> str:
 def _is_declared(series: Series, label: str, value: str) -> bool:
     values = values_of(series.name.removeprefix(PREFIX), label)
     return not value or values is None or value in values
-
-
-def _owner(series: Series, key: Labels) -> Owner:
-    label = next((each for each in ("run", "project") if each in series.labels), "")
-    return label, key[series.labels.index(label)] if label else ""
 
 
 def _remove(rows: dict[Labels, Any], name: str, run: str) -> int:

@@ -191,9 +191,6 @@ _VALUE_BYTES = {"bf16": 2.0, "int8": 1.0 + 4.0 / 256}
 _ENTRY_BYTES = 8.0
 """Bytes of an entry that topk sends: a value and its place."""
 
-_MOST_MOMENTUM = 0.5
-"""Outer momentum that late changes were seen to bear; more of it lost to diloco."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerExchange:
@@ -208,8 +205,6 @@ class WorkerExchange:
     pull_bytes: float
     block_seconds: float | None
     """Time of a block of steps; None: that of a step is not known."""
-    late_momentum: float | None = None
-    """Outer momentum that is large for changes that come late; None: it is not, or merges wait for all workers."""
 
     @property
     def text(self) -> str:
@@ -221,10 +216,7 @@ class WorkerExchange:
         else:
             rate = (self.push_bytes + self.pull_bytes) / self.block_seconds
             often = f"every {format_seconds(self.block_seconds)} a worker, {format_bytes(rate)}/s"
-        said = f"{dealt} \u00b7 {both} {often} \u00b7 merges of {self.merge_size}"
-        if self.late_momentum is None:
-            return said
-        return f"{said}; outer_momentum {self.late_momentum:g} is much for changes that come late, begin with 0.5"
+        return f"{dealt} \u00b7 {both} {often} \u00b7 merges of {self.merge_size}"
 
 
 def worker_exchange(plan: Plan) -> WorkerExchange | None:
@@ -234,12 +226,10 @@ def worker_exchange(plan: Plan) -> WorkerExchange | None:
         return None
     table, compression, step = plan.parameters.table, plan.parameters.compression, plan.forecast.step_seconds
     each = _ENTRY_BYTES * compression.ratio if compression.kind == "topk" else _VALUE_BYTES.get(compression.kind, 4.0)
-    is_late = table.merge_size < table.workers and compression.outer_momentum > _MOST_MOMENTUM
     return WorkerExchange(
         servers=table.servers, shards=ceil(4 * numbers / table.shard_bytes), merge_size=table.merge_size,
         push_bytes=numbers * each, pull_bytes=numbers * (2.0 if table.pull == "bf16" else 4.0),
         block_seconds=None if step is None else step * plan.outer_interval,
-        late_momentum=compression.outer_momentum if is_late else None,
     )  # fmt: skip
 
 

@@ -107,7 +107,7 @@ class Frame:
         values = [p.value for p in points] + list(others)
         values += [edge for p in points for edge in (p.low, p.high) if edge is not None and math.isfinite(edge)]
         low, high, ticks = _nice(min(values), max(values))
-        labels = [_tick(high - (high - low) * i / (ticks - 1)) for i in range(ticks)]
+        labels = [format_number(round(high - (high - low) * i / (ticks - 1), 10)) for i in range(ticks)]
         return Frame(points[0].step, max(points[-1].step, points[0].step + 1), low, high, labels)
 
     def place(self, step: float, value: float) -> tuple[float, float]:
@@ -125,10 +125,6 @@ def _nice(low: float, high: float) -> tuple[float, float, int]:
     bottom, top = math.floor(low / step), math.ceil(high / step)
     top = top if top > bottom else bottom + 1
     return bottom * step, top * step, top - bottom + 1
-
-
-def _tick(value: float) -> str:
-    return format_number(round(value, 10))
 
 
 def grid(frame: Frame) -> str:

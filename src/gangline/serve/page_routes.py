@@ -61,6 +61,7 @@ def runs(service: ServiceDep, caller: CallerDep, request: Request) -> str:
     orders = [] if wanted.projects == () else database.orders.list(
         states=_OPEN_ORDERS, projects=wanted.projects, limit=QUEUED
     )  # fmt: skip
+    said = service.health.problem()
     return pages.render_runs(
         rows,
         wanted=wanted,
@@ -69,7 +70,7 @@ def runs(service: ServiceDep, caller: CallerDep, request: Request) -> str:
         principal=caller,
         now=service.context.clock(),
         counts=service.run_counts.of(wanted.projects),
-        notice=_notice(service),
+        notice=f"The store is away, so this list may be old: {said}" if said else "",
         searches=service.searches.of(wanted.project, wanted.projects),
         refused=[each for each in service.context.quarantine.list_refused(wanted.projects)
                  if wanted.project in (None, each.project)],
@@ -80,13 +81,14 @@ def runs(service: ServiceDep, caller: CallerDep, request: Request) -> str:
 def run_page(service: ServiceDep, caller: CallerDep, request: Request, run: RunName) -> str:
     """The page of one run."""
     record = service.record(run)
+    cookie = request.cookies.get(service.sessions.cookie)
     return pages.render_run(
         record,
         base=_base(service, record),
         principal=caller,
         live=True,
         now=service.context.clock(),
-        csrf=_csrf(service, request),
+        csrf=service.sessions.csrf(cookie) if cookie else "",
         progress=service.watchers.progress(run),
     )
 
@@ -183,16 +185,6 @@ def _wanted(asked: Mapping[str, str], projects: tuple[str, ...] | None) -> RunFi
     commit = (fields.pop("commit") or "").lower() or None
     cursor = decode_cursor(asked.get("cursor") or None)
     return RunFilter(projects=projects, **fields, commit=commit, pull_request=number, before=cursor, limit=ROWS + 1)
-
-
-def _notice(service: Service) -> str:
-    said = service.health.problem()
-    return f"The store is away, so this list may be old: {said}" if said else ""
-
-
-def _csrf(service: Service, request: Request) -> str:
-    cookie = request.cookies.get(service.sessions.cookie)
-    return service.sessions.csrf(cookie) if cookie else ""
 
 
 def _base(service: Service, record: Record) -> Record | None:

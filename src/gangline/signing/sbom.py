@@ -24,7 +24,7 @@ class Package:
 def installed_packages() -> tuple[tuple[str, str, str], ...]:
     """(name, version, licence) of every distribution of this environment, sorted."""
     fields = [dist.metadata for dist in distributions()]  # parsed at every access
-    found = {_normal(each["Name"]): each for each in fields if "Name" in each}
+    found = {each["Name"].lower().replace("_", "-").replace(".", "-"): each for each in fields if "Name" in each}
     return tuple((name, found[name]["Version"], _licence(found[name])) for name in sorted(found))
 
 
@@ -76,10 +76,6 @@ def _component(cyclonedx: dict[str, Any], package: Package) -> Any:
     for digest in package.sha256:
         component.properties.add(cyclonedx["Property"](name="gangline:accepted-sha256", value=digest))
     return component
-
-
-def _normal(name: str) -> str:
-    return name.lower().replace("_", "-").replace(".", "-")
 
 
 def _licence(fields: PackageMetadata) -> str:

@@ -18,6 +18,8 @@ from typing import Any, Literal, Self, TypeVar, Union, cast, get_args, get_origi
 from gangline.errors import ConfigError, IntegrityError
 
 T = TypeVar("T")
+_SCALARS = frozenset((str, int, float, bool, type(None)))
+_Order = Callable[[Iterable[str]], Iterable[str]]
 DEEPEST = 100
 """Levels of a value whose shape is not declared."""
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
@@ -26,7 +28,7 @@ _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 def canonical(value: Any) -> bytes:
     """The one JSON form of `value` (a dataclass or plain data): sorted keys, no spaces, finite numbers only."""
-    return _dump(to_plain(value))
+    return _dump(_plain(value, sorted))
 
 
 def digest(value: Any) -> str:
@@ -36,13 +38,28 @@ def digest(value: Any) -> str:
 
 def to_plain(value: Any) -> Any:
     """Dictionaries, lists and scalars of a dataclass tree."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+    return _plain(value, tuple)
+
+
+def _plain(value: Any, order: _Order) -> Any:
+    """Plain data with the keys of each dictionary in `order`."""
+    kind: Any = type(value)
+    if kind in _SCALARS:
+        return value
+    if (names := _names_of(kind, order)) is not None:
+        return {name: _plain(getattr(value, name), order) for name in names}
     if isinstance(value, dict):
-        return {str(key): to_plain(item) for key, item in value.items()}
+        items = {str(key): item for key, item in value.items()}
+        return {key: _plain(items[key], order) for key in order(items)}
     if isinstance(value, (list, tuple)):
-        return [to_plain(item) for item in value]
+        return [_plain(item, order) for item in value]
     return value
+
+
+@cache
+def _names_of(kind: type, order: _Order) -> tuple[str, ...] | None:
+    """Fields of a dataclass, in `order` once, not at each of its values; None: it is none."""
+    return tuple(order(f.name for f in fields(kind))) if is_dataclass(kind) else None
 
 
 def canonical_of_set_fields(value: Any) -> bytes:
@@ -55,24 +72,33 @@ def canonical_of_set_fields(value: Any) -> bytes:
 
 
 def _set_fields(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        found = ((name, getattr(value, name), default) for name, default in _defaults(type(value)))
-        return {name: _set_fields(item) for name, item, default in found if item != default}
+    kind: Any = type(value)
+    if kind is float:
+        return int(value) if value.is_integer() else value
+    if kind in _SCALARS:
+        return value
+    if (defaults := _defaults(kind)) is not None:
+        found = ((name, getattr(value, name), default) for name, default in defaults)
+        return {name: _set_fields(item) for name, item, default in found if item is not default and item != default}
     if isinstance(value, dict):
-        return {str(key): _set_fields(item) for key, item in value.items()}
+        items = {str(key): item for key, item in value.items()}
+        return {key: _set_fields(items[key]) for key in sorted(items)}
     if isinstance(value, (list, tuple)):
         return [_set_fields(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return value
 
 
 @cache
-def _defaults(cls: type) -> tuple[tuple[str, Any], ...]:
-    """Each field with its default; one without has a default that nothing equals."""
-    return tuple((f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in fields(cls))
+def _defaults(kind: type) -> tuple[tuple[str, Any], ...] | None:
+    """Fields of a dataclass by name, each with its default; one without has a default that nothing equals."""
+    if not is_dataclass(kind):
+        return None
+    own = sorted(fields(kind), key=lambda f: f.name)
+    return tuple((f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in own)
 
 
-def _dump(plain: Any) -> bytes:
-    return json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+def _dump(ordered: Any) -> bytes:
+    return json.dumps(ordered, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 class Document:

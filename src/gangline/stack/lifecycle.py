@@ -1,16 +1,24 @@
-"""Starting and stopping the stack: ports, files, processes, readiness; `down` stops what `up` started, last first."""
+"""Starting and stopping the stack: ports, files, processes, readiness; `down` stops what `up` started, last first.
 
+Server processes start detached, are found by pid and start time, and are ready once they answer over HTTP.
+"""
+
+import os
 import shutil
-from collections.abc import Callable, Mapping
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from gangline import procfs
 from gangline.errors import ConfigError, StorageError
+from gangline.http.retry import Deadline, RequestFailed
 from gangline.launch.local.scrape_targets import is_free
-from gangline.stack import config_files, processes
-from gangline.stack.home import StackHome, StackState
-from gangline.stack.processes import wait_ready
+from gangline.stack import config_files
+from gangline.stack.home import RunningServer, StackHome, StackState
 from gangline.stack.servers import BUCKET, S3, StackServer, choose_s3, monitoring_folder, settle_ports, stack_servers
 
 READY_SECONDS = 60.0
@@ -64,7 +72,7 @@ def _prepare(
 ) -> list[StackServer]:
     """Ports, folders and the files that servers read; nothing is started. The caller holds the stack."""
     state.s3 = s3
-    state.running = {name: each for name, each in state.running.items() if processes.is_running(each)}
+    state.running = {name: each for name, each in state.running.items() if is_running(each)}
     state.ports = settle_ports(state.ports, kept=set(state.running))
     home.write(state)
     servers = stack_servers(home, state.ports, s3=s3, environ=environ)
@@ -83,7 +91,7 @@ def _settle(home: StackHome, state: StackState, member: StackServer, environ: Ma
         return _row(member, "absent", member.install)
     running = state.running.get(member.name)
     if running and running.asked != member.asked:
-        processes.stop_process(state.running.pop(member.name))
+        stop_process(state.running.pop(member.name))
     elif running:
         row = _await(home, state, member, "running")
         if member.name in state.running:
@@ -91,7 +99,7 @@ def _settle(home: StackHome, state: StackState, member: StackServer, environ: Ma
     if not is_free(port := urlsplit(member.url).port or 0):
         return _row(member, "failed", f"another program took port {port} just now; gangline up again takes the next")
     try:
-        state.running[member.name] = processes.start_process(
+        state.running[member.name] = start_process(
             [member.program, *member.arguments],
             _child_environ(environ, member.environ),
             log=home.log(member.name),
@@ -108,13 +116,11 @@ def _await(
 ) -> ServerStatus:
     """Wait until it answers; one that died is no longer among the running."""
     mine = state.running[member.name]
-    ready = wait_ready(
-        member.ready, answers=member.answers, seconds=READY_SECONDS, alive=lambda: processes.is_running(mine)
-    )
+    ready = wait_ready(member.ready, answers=member.answers, seconds=READY_SECONDS, alive=lambda: is_running(mine))
     if ready:
         return _row(member, well, member.note)
-    said = processes.log_tail(home.log(member.name))
-    if processes.is_running(mine):
+    said = log_tail(home.log(member.name))
+    if is_running(mine):
         return _row(member, "failed", f"does not answer within {READY_SECONDS:.0f} s: {said}")
     del state.running[member.name]
     home.write(state)
@@ -168,7 +174,7 @@ def _stop_all(home: StackHome, *, lenient: bool) -> list[ServerStatus]:
         raise
     rows = []
     for name, running in reversed(state.running.items()):
-        rows.append(ServerStatus(name=name, kind="", state="stopped" if processes.stop_process(running) else "gone"))
+        rows.append(ServerStatus(name=name, kind="", state="stopped" if stop_process(running) else "gone"))
     state.running = {}
     home.write(state)
     return rows
@@ -179,3 +185,88 @@ def _remove(home: StackHome) -> None:
         shutil.rmtree(home.folder)
     except OSError as error:
         raise StorageError(f"wanted to remove {home.folder}, found: {error}; allow it, then ask again") from error
+
+
+_TERMINATE_SECONDS = 20.0
+
+
+def start_process(arguments: Sequence[str], environ: Mapping[str, str], *, log: Path, asked: str) -> RunningServer:
+    """Start a program; it outlives this process and reads nothing. Raises OSError where it cannot be run."""
+    files = (
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    )
+    pid = os.posix_spawn(arguments[0], list(arguments), environ, file_actions=files, setsid=True)
+    return RunningServer(pid, procfs.start_time(pid) or 0, asked)
+
+
+def is_running(process: RunningServer) -> bool:
+    """Whether the process runs; another process with its pid does not count."""
+    return procfs.is_alive(process.pid, process.started)
+
+
+def stop_process(process: RunningServer) -> bool:
+    """End exactly that process, first by asking; False: it was gone already."""
+    if not is_running(process):
+        return False
+    _signal(process, signal.SIGTERM)
+    if not _ends_within(process, _TERMINATE_SECONDS):
+        _signal(process, signal.SIGKILL)
+        _ends_within(process, _TERMINATE_SECONDS)
+    return True
+
+
+def log_tail(log: Path) -> str:
+    """What a server that died said last, in three lines."""
+    try:
+        text = log.read_text("utf-8", "replace")
+    except OSError:
+        return "it wrote nothing"
+    said = [line.strip() for line in text.splitlines() if line.strip()]
+    return " / ".join(said[-3:])[-400:] or "it wrote nothing"
+
+
+def _signal(process: RunningServer, number: signal.Signals) -> None:
+    """Send a signal to the process by its pid, right after it was seen to be ours."""
+    if is_running(process):
+        try:
+            os.kill(process.pid, number)
+        except ProcessLookupError:
+            return
+
+
+def _ends_within(process: RunningServer, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while is_running(process):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+_ONE_ANSWER_SECONDS = 2.0
+
+
+def wait_ready(url: str, *, answers: tuple[int, ...], seconds: float, alive: Callable[[], bool]) -> bool:
+    """Ask until one of `answers` comes; False after `seconds`, or once `alive` says no: then somebody else answered."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if http_status(url) in answers:
+            return alive()
+        if not alive() or time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+
+
+def http_status(url: str) -> int | None:
+    """Status of the answer; None: there is none."""
+    from gangline.http.client import HttpClient, TimeLimits  # needs a package that comes with the servers
+
+    client = HttpClient(limits=TimeLimits(connect_seconds=_ONE_ANSWER_SECONDS))
+    try:
+        return client.request("GET", url, deadline=Deadline(_ONE_ANSWER_SECONDS)).status
+    except RequestFailed:
+        return None
+    finally:
+        client.close()

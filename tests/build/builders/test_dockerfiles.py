@@ -71,6 +71,7 @@ def test_the_image_of_ranks_is_the_one_that_builders_build():
     assert (IMAGES / "runtime.Dockerfile").read_bytes() == dockerfile()
     assert [path.name for path in FILES] == [
         "data.Dockerfile",
+        "federation.Dockerfile",
         "infer.Dockerfile",
         "line.Dockerfile",
         "runtime.Dockerfile",

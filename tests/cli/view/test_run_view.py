@@ -9,8 +9,7 @@ import structlog
 from tests.report import records
 
 from gangline.cli.log_setup import set_up_logs
-from gangline.cli.view.plain import PlainView
-from gangline.cli.view.run_view import attended_view
+from gangline.cli.view.run_view import PlainView, attended_view
 
 RUN = records.bare().run.id
 

@@ -13,10 +13,8 @@ from rich.console import Console
 from tests.report import records
 from tests.report.test_progress import step
 
-from gangline.cli.view.jsonlines import JsonView
 from gangline.cli.view.live import LiveView, rank_line
-from gangline.cli.view.plain import PlainView
-from gangline.cli.view.run_view import choose_view
+from gangline.cli.view.run_view import JsonView, PlainView, choose_view
 from gangline.cli.view.summary_lines import found_line, next_steps
 from gangline.launch.protocol import GangEvent, GangStatus
 from gangline.line.record.observer import Observer

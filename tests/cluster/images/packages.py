@@ -36,8 +36,13 @@ LEFT_OUT = (
 
 def small_packages() -> set[str]:
     """`SMALL` and what they need."""
+    return closure(SMALL)
+
+
+def closure(names: Iterable[str]) -> set[str]:
+    """These packages and what they need."""
     found: set[str] = set()
-    wanted = list(SMALL)
+    wanted = list(names)
     while wanted:
         name = _canonical(wanted.pop())
         if name not in found:

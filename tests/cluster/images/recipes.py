@@ -13,6 +13,7 @@ from tests.cluster.images.packages import (
     LEFT_OUT,
     RECIPE,
     TARGET,
+    closure,
     locked_packages,
     package_entries,
     small_packages,
@@ -23,6 +24,8 @@ from tests.cluster.servers.build import program
 
 SMALL = "gangline.test/small"
 TRAIN = "gangline.test/train"
+FEDERATION = "gangline.test/federation"
+_FEDERATED = ("nvflare", "opacus", "pyyaml")
 _ROOT = Path(__file__).parents[3]
 _ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "HOME": "/gangline"}
 _FOLDERS = (Entry(name="gangline", mode=0o755),)
@@ -64,6 +67,28 @@ def train() -> Image:
     return _python(TRAIN, (*train_base().layers, _code_layer()))
 
 
+def federation_base() -> Image:
+    """What a commit does not change of `federation`; its lower layers are those of `train_base`."""
+    added = closure(_FEDERATED) - locked_packages()
+    return _python(f"{FEDERATION}-base", (*train_base().layers, _package_layer("federation", added, _sandbox)))
+
+
+def federation() -> Image:
+    """The image of coordinators and members: that of ranks with NVFlare, Opacus, the command line and bubblewrap."""
+    return _python(FEDERATION, (*federation_base().layers, _code_layer()))
+
+
+def _sandbox() -> list[Entry]:
+    """Bubblewrap and its library as this machine has them, of the same release as the base, and the command line."""
+    library = Path("/usr/lib/x86_64-linux-gnu/libcap.so.2").resolve()
+    command = b"#!/usr/bin/python3\nfrom gangline.cli.main import main\nmain()\n"
+    return [
+        Entry(name="usr/bin/bwrap", source=Path("/usr/bin/bwrap"), mode=0o755),
+        Entry(name="usr/local/lib/libcap.so.2", source=library),
+        Entry(name="usr/local/bin/gangline", data=command, mode=0o755),
+    ]
+
+
 def _operator(name: str, server: str) -> Image:
     layers = (_program_layer(server),)
     return Image(name=f"gangline.test/{name}", layers=layers, entrypoint=(f"/{server}",), user=USER)
@@ -78,10 +103,10 @@ def _program_layer(name: str) -> Layer:
     return _layer(f"{name}-{path.parent.name}", lambda: [Entry(name=name, source=path, mode=0o755)])
 
 
-def _package_layer(name: str, packages: set[str]) -> Layer:
+def _package_layer(name: str, packages: set[str], more: Callable[[], list[Entry]] = list) -> Layer:
     lock = (_ROOT / "requirements" / "run.txt").read_bytes()
     key = hashlib.sha256(lock + repr((RECIPE, LEFT_OUT, sorted(packages))).encode()).hexdigest()[:12]
-    return _layer(f"{name}-{key}", lambda: [*_FOLDERS, *package_entries(packages)])
+    return _layer(f"{name}-{key}", lambda: [*_FOLDERS, *package_entries(packages), *more()])
 
 
 def _code_layer() -> Layer:

@@ -6,7 +6,8 @@ import pytest
 from tests.contracts.launcher.crashing import Crashing, Killed, Losing
 from tests.contracts.launcher.gangs import poll
 
-from gangline.errors import IntegrityError
+from gangline.errors import CapacityError, IntegrityError
+from gangline.spec.gang.coordinator import COORDINATOR_KEY, CoordinatorPod
 
 SUBMIT_CALLS = 12
 
@@ -130,3 +131,49 @@ def test_cancel_in_each_state_leaves_nothing_that_holds_a_server(alive, state):
     assert alive.again().status(name).state == "ended"
     assert alive.again().collect(name).exit_code == (0 if state == "ended" else 70)
     assert [pod for pod in alive.all_of("pods") if pod["status"]["phase"] in ("Pending", "Running")] == []
+
+
+BESIDE = CoordinatorPod(
+    image="registry.example/gangline/federation@sha256:" + "f" * 64, kit="gangline-kit/server.tar",
+    admin="gangline-kit/admin.tar", service="federation", port=8002, orders="runs/p/c/run-1/coordinator.json",
+)  # fmt: skip
+
+
+def federated(stand, name):
+    env = {COORDINATOR_KEY: BESIDE.to_json().decode()}
+    return stand.gang(name, num_nodes=1, procs_per_node=1, env=env)
+
+
+def holder_of_the_service(stand):
+    return [
+        each["metadata"]["labels"]["gangline/gang"]
+        for each in stand.all_of("services") if each["metadata"]["name"] == "federation"
+    ]  # fmt: skip
+
+
+def test_one_gang_at_a_time_has_the_service_that_members_dial(alive):
+    first, second = federated(alive, "run-1"), federated(alive, "run-2")
+    alive.again().submit(first)
+    alive.again().submit(first)
+    with pytest.raises(CapacityError, match=r"services federation in namespace gangs.*gang run-1 has it"):
+        alive.again().submit(second)
+    assert holder_of_the_service(alive) == ["run-1"]
+    assert all(is_held(root) for root in alive.roots() if root["metadata"]["name"] == "run-2")
+    poll(lambda: alive.again().status("run-1").state == "running")
+    for pod in alive.all_of("pods"):
+        alive.nodes.end(pod["metadata"]["name"], 0)
+    poll(lambda: alive.again().status("run-1").state == "ended")
+    alive.again().submit(second)
+    assert holder_of_the_service(alive) == ["run-2"]
+    poll(lambda: alive.again().status("run-2").state == "running")
+    alive.again().cancel("run-2", reason="enough")
+    assert holder_of_the_service(alive) == []
+
+
+def test_a_service_that_is_no_gangs_is_left_alone(podless):
+    path = "/api/v1/namespaces/gangs/services"
+    podless.api.create(
+        path, {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "federation"}, "spec": {"clusterIP": "None"}}
+    )
+    with pytest.raises(CapacityError, match="an object that is no gang's has it"):
+        podless.again().submit(federated(podless, "run-1"))

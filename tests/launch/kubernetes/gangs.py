@@ -7,6 +7,7 @@ from gangline.launch.kubernetes.cluster.batch_schedulers import KaiFacts, Volcan
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.render_context import RenderContext
 from gangline.spec.config.site import LaunchTable, PodTable
+from gangline.spec.gang.coordinator import COORDINATOR_KEY, CoordinatorPod
 from gangline.spec.gang.podset import Placement, PodSet, Resources
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -46,6 +47,16 @@ PAIR = replace(CPU, num_nodes=2)
 SITE = PodTable()
 GPU_SITE = PodTable(rdma="rdma/hca", interface="bond0", selector={"gpu": "h200"}, tolerate=("nvidia.com/gpu",))
 CLASSES = ClusterFacts(priority_classes=("gangline-low", "gangline-normal", "gangline-high"))
+
+
+COORDINATOR = CoordinatorPod(
+    image="registry.example/gangline/federation@sha256:" + "fe" * 32, kit="gangline-kit/server.tar",
+    admin="gangline-kit-admin/lead.tar", service="federation", port=8002,
+    orders="runs/bytegpt/9f31c2a0/k7q2mx/coordinator.json",
+)  # fmt: skip
+FEDERATED = replace(
+    CPU, procs_per_node=1, env={COORDINATOR_KEY: COORDINATOR.to_json().decode()}, metrics_port_base=None
+)
 
 
 def setting(podset=CPU, *, namespace="gangs", pod=SITE, facts=CLASSES, route="none", **more):
@@ -97,6 +108,7 @@ def cases():
     return {
         "job-1-cpu": ("job", setting()),
         "job-2-cpu": ("job", setting(PAIR)),
+        "job-1-coordinator": ("job", setting(FEDERATED)),
         "job-4-gpu-gates": ("job", setting(GPU, pod=GPU_SITE, route="gates")),
         "job-4-gpu-kueue": ("job", kueue_setting()),
         "jobset-4-gpu-gates": ("jobset", setting(GPU, pod=GPU_SITE, route="gates")),

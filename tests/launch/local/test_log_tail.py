@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.keeper.logs.log_files import rotate
-from gangline.launch.local.log_tail import LogTail
+from gangline.launch.local.follower import LogTail
 from gangline.spec.gang.log_halves import gone_line, older_half, split_gone
 
 

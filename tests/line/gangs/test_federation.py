@@ -1,17 +1,20 @@
-"""The coordinator of a federated run: a child of the driver, started again when it is killed."""
+"""Where the coordinator of a federated run is: beside the driver, or by its orders in the pod of the gang."""
 
-import os
-import signal
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from tests.flare.offers import new_plan
+from tests.flare.offers import LAYER, ROSTER, new_plan
 
 from gangline.errors import ConfigError, NotInstalledError
+from gangline.flare.offer import read_offer
+from gangline.flare.orders import CoordinatorOrders
 from gangline.line.gangs import federation
 from gangline.line.request.targets import launcher_of
+from gangline.spec.config.federation_table import FederationTable
+from gangline.spec.gang.coordinator import coordinator_of
+from gangline.storage.objects.blobs import put_blob
+from gangline.storage.open import open_store
 
 PROGRAM = """
 import os, signal, sys, time
@@ -40,38 +43,56 @@ def test_a_run_without_real_members_has_no_coordinator():
             assert found is started
 
 
-def test_real_members_of_a_gang_elsewhere_are_refused():
+SECRETS = {"kit": "secret:k8s:gangline-kit/server.tar", "admin": "secret:k8s:gangline-kit-lead/admin.tar"}
+
+
+@pytest.mark.parametrize(
+    ("target", "site", "said"),
+    [
+        ("slurm", {}, r"launch\.target: wanted local or kubernetes, .* found slurm"),
+        ("kubernetes", {}, r"federation\.kit: wanted secret:k8s:NAME/KEY for launch\.target kubernetes"),
+        ("local", SECRETS, r"federation\.kit: wanted a folder for launch\.target local"),
+    ],
+)
+def test_a_coordinator_without_its_kits_where_the_gang_runs_is_refused(target, site, said):
     with (
-        pytest.raises(ConfigError, match="wanted local"),
-        federation.carried(context(new_plan(), target="kubernetes"), started),
+        pytest.raises(ConfigError, match=said),
+        federation.carried(context(new_plan(), target=target, **site), started),
     ):
         pass
 
 
+def test_a_gang_of_pods_names_its_coordinator_and_has_no_kit():
+    site = SimpleNamespace(
+        federation=FederationTable(**SECRETS, members=ROSTER, image="registry.example/f@sha256:" + "f" * 64)
+    )
+    plan, pods = new_plan(), launcher_of("kubernetes")
+    found = coordinator_of(federation.coordinator_variables(plan, site, pods))
+    assert (found.kit, found.admin) == ("gangline-kit/server.tar", "gangline-kit-lead/admin.tar")
+    assert (found.service, found.port, found.orders) == ("federation", 8002, f"{plan.run_prefix}/coordinator.json")
+    simulated = replace(plan, federation=replace(plan.federation, simulated=True))
+    for each in (replace(plan, role="prove"), replace(plan, federation=None), simulated):
+        assert federation.coordinator_variables(each, site, pods) == {}
+    assert federation.coordinator_variables(plan, site, launcher_of("local")) == {}
+
+
+def test_orders_lie_in_the_store_before_a_gang_of_pods_begins(tmp_path):
+    store, plan = open_store(f"file:{tmp_path / 'store'}"), new_plan()
+    given = context(plan, target="kubernetes", **SECRETS)
+    given.record.stages = {"build": SimpleNamespace(outputs={"code": put_blob(store, LAYER)})}
+    given.site.limits, given.site.sign = SimpleNamespace(run_seconds=100.0), SimpleNamespace(key=None)
+    given.store, given.environ = store, {"XDG_CONFIG_HOME": str(tmp_path)}
+    with federation.carried(given, started) as found:
+        orders = CoordinatorOrders.from_json(store.get(federation.orders_key(plan)).data)
+    assert found is started
+    offer = read_offer(orders.offer.to_json(), orders.signature)
+    assert (offer.terms.plan, orders.wait_seconds) == (plan, 90.0)
+
+
 def test_another_version_of_nvflare_and_a_kit_that_is_not_there_are_named(monkeypatch):
-    monkeypatch.setattr("importlib.metadata.version", lambda _: "2.8.1")
+    monkeypatch.setattr("gangline.flare.server.version", lambda _: "2.8.1")
     with pytest.raises(NotInstalledError, match=r"wanted nvflare 2\.9\.x, found 2\.8\.1"):
         federation.carried(context(new_plan()), started).__enter__()
-    monkeypatch.setattr("importlib.metadata.version", lambda _: "2.9.0")
+    monkeypatch.setattr("gangline.flare.server.version", lambda _: "2.9.0")
     with pytest.raises(ConfigError, match="wanted a server kit of NVFlare"):
         federation.carried(context(new_plan()), started).__enter__()
-
-
-def pids(folder, *, count):
-    deadline = time.monotonic() + 30
-    while len(found := (folder / "pids").read_text().split() if (folder / "pids").exists() else []) < count:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
-    return [int(each) for each in found]
-
-
-def test_a_coordinator_that_is_killed_is_started_again_and_ends_with_the_gang(tmp_path, monkeypatch):
-    (tmp_path / "waiting_program.py").write_text(PROGRAM)
-    monkeypatch.setattr(federation, "_ENDING_SECONDS", 0.1)
-    with federation._process("waiting_program", tmp_path, os.environ | {"PYTHONPATH": str(tmp_path)}):
-        [first] = pids(tmp_path, count=1)
-        os.kill(first, signal.SIGKILL)
-        _, second = pids(tmp_path, count=2)
-        assert second != first
-    with pytest.raises(ProcessLookupError):
-        os.kill(second, 0)

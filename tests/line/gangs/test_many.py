@@ -5,9 +5,11 @@ from dataclasses import fields
 from types import SimpleNamespace
 
 import pytest
+from tests.line.conftest import Remembers
 from tests.train.parameters.parts import run_plan
 
 from gangline.errors import CancelledError, IntegrityError, NonFiniteError, TrainingError
+from gangline.launch.protocol import GangEvent
 from gangline.line.gangs import many
 from gangline.line.gangs.attempts import FinishedGang, GangShare, read_result
 from gangline.line.record.context import RunContext
@@ -136,3 +138,12 @@ def test_cancelled_run_stops_its_workers(ran):
     ends = {f"worker_{number}": until_cancelled(f"worker-{number}", CancelledError("stopped")) for number in (1, 2)}
     with pytest.raises(CancelledError, match="enough"):
         ran(servers=servers, **ends)
+
+
+def test_driver_says_why_a_worker_has_no_room_and_nothing_of_one_that_starts():
+    seen = Remembers()
+    view = many._OfWorker(seen, 2)
+    for kind, text in (("placing", "being placed: 0 of 1 pods have a server"), ("quota", "1 CPU of 2 is free")):
+        view.progress("train", GangEvent(kind="waiting", text=text, data={"kind": kind}))
+    view.progress("train", GangEvent(kind="waiting", text="", data={"kind": "quota"}))
+    assert seen.notes == ["worker 2: waits: 1 CPU of 2 is free"]

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from tests.train.gang import tiny_plan
 
-from gangline.line.results import diagnoses
-from gangline.line.results.diagnoses import MOST_DIAGNOSES, read_diagnoses
+from gangline.line.results import training_result
+from gangline.line.results.training_result import MOST_DIAGNOSES, read_diagnoses
 from gangline.spec.measurements import RankRow
 from gangline.spec.mesh import Mesh
 from gangline.storage.folder.store import FolderStore
@@ -65,5 +65,5 @@ def test_what_a_gang_wrote_fails_nothing_and_fills_no_record(read):
 
 
 def test_too_many_events_are_not_read(read, monkeypatch):
-    monkeypatch.setattr(diagnoses, "MOST_EVENT_BYTES", 10)
+    monkeypatch.setattr(training_result, "MOST_EVENT_BYTES", 10)
     assert read(SLOW) == ()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.line.records import record as a_record
 
-from gangline.cli.view.plain import PlainView
+from gangline.cli.view.run_view import PlainView
 from gangline.launch.protocol import GangEvent
 from gangline.line.results.federation import read_federation
 from gangline.line.stages.gate import judge_privacy

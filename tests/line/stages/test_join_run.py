@@ -8,6 +8,7 @@ import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 from tests.line import repositories
@@ -23,7 +24,9 @@ from gangline.signing.keys import signing_key
 from gangline.spec.config.site import Site
 from gangline.spec.identity import worker_gang
 from gangline.spec.record import Seal, StageInfo
+from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.open import open_store
+from gangline.storage.s3.run_credentials import credential_owners
 
 PACED = """\
 import os, time
@@ -53,11 +56,11 @@ class Checkout:
 
     repo: Path
     site: Path
-    config: Path
+    environ: dict
 
     def start(self, *arguments):
         command = [sys.executable, "-m", "gangline", *arguments, "--repo", str(self.repo), "--site", str(self.site)]
-        environ = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_CONFIG_HOME": str(self.config), "NO_COLOR": "1"}
+        environ = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"} | self.environ
         return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def call(self, *arguments):
@@ -70,11 +73,7 @@ class Checkout:
 class TwoCheckouts:
     own: Checkout
     other: Checkout
-    url: str
-
-    @property
-    def store(self):
-        return open_store(self.url)
+    store: ObjectStore
 
     @property
     def record(self):
@@ -83,16 +82,40 @@ class TwoCheckouts:
 
 @pytest.fixture
 def checkouts(tmp_path):
-    own, other, url = tmp_path / "own", tmp_path / "other", f"file:{tmp_path / 'store'}"
+    """Two clones over a folder."""
+    table = f'[store]\nurl = "file:{tmp_path / "store"}"\n'
+    yield checkouts_over(open_store(f"file:{tmp_path / 'store'}"), table, tmp_path)
+    kill(processes_of(None, tmp_path))
+
+
+@pytest.fixture
+def checkouts_over_minio(tmp_path, minio_server):
+    """Two clones over MinIO, which gives the gangs of either site credentials of the run alone."""
+    prefix = f"join-{token_hex(4)}"
+    table = f"""\
+[store]
+url = "s3://{minio_server.bucket}/{prefix}"
+endpoint = "{minio_server.endpoint}"
+credentials = "secret:env:STORE"
+"""
+    yield checkouts_over(minio_server.store(prefix), table, tmp_path, STORE=minio_server.credentials)
+    kill(processes_of(None, tmp_path))
+
+
+def checkouts_over(store, table, folder, **environ):
+    """Two clones of one repository, each with a site file of its own, that have the same key."""
+    own, other = folder / "own", folder / "other"
     repositories.make_repository(own, {"line.toml": paced_line(), "paced.py": PACED})
     shutil.copy(TASK, own / "model.py")
     repositories.commit(own, {})
-    repositories.git(tmp_path, "clone", "--quiet", str(own), str(other))
-    sites = [tmp_path / "own.toml", tmp_path / "other.toml"]
-    for site in sites:
-        site.write_text(f'[store]\nurl = "{url}"\n')
-    yield TwoCheckouts(*(Checkout(*each, tmp_path / "config") for each in zip((own, other), sites, strict=True)), url)
-    kill(processes_of(None, tmp_path))
+    repositories.git(folder, "clone", "--quiet", str(own), str(other))
+    environ |= {"XDG_CONFIG_HOME": str(folder / "config")}
+    found = []
+    for repo in (own, other):
+        site = folder / f"{repo.name}.toml"
+        site.write_text(table)
+        found.append(Checkout(repo, site, environ))
+    return TwoCheckouts(*found, store)
 
 
 def kill(pids):
@@ -145,6 +168,18 @@ def end_of(driver, *others):
 @pytest.mark.timeout(3600)
 @pytest.mark.long
 def test_worker_of_another_checkout_trains_blocks_of_the_run_and_ends_with_it(checkouts):
+    demand_joined_and_ended(checkouts)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.tools
+def test_worker_of_another_checkout_joins_a_run_whose_store_is_s3(checkouts_over_minio):
+    demand_joined_and_ended(checkouts_over_minio)
+    assert credential_owners(checkouts_over_minio.store) == frozenset(), "those of the joined worker end with the run"
+
+
+def demand_joined_and_ended(checkouts):
+    """A worker of the other checkout joins, its log is where it runs, and it ends with the run."""
     with training(checkouts) as (driver, record):
         joined = checkouts.other.start("join", record.run.id)
         wait_for_push(checkouts, record)

@@ -7,7 +7,7 @@ import pytest
 from tests.line import repositories
 from tests.line.records import record as make_record
 
-from gangline.cli.view.plain import PlainView
+from gangline.cli.view.run_view import PlainView
 from gangline.errors import GateError, TrainingError
 from gangline.launch.protocol import GangStatus
 from gangline.line.gangs import attempts
@@ -78,7 +78,7 @@ def test_each_seed_is_trained_and_the_band_refuses_a_regression(workspace):
 def test_steps_of_a_further_seed_are_shown_with_the_seed_that_they_belong_to(workspace, monkeypatch):
     shown: list[str] = []
     monkeypatch.setattr(PlainView, "stage_ended", lambda *_: None)
-    monkeypatch.setattr("gangline.cli.view.plain.SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr("gangline.cli.view.run_view.SECONDS_BETWEEN", 0.0)
     commit(workspace, reads(1.0))
     run_line(workspace.repo, **workspace.where, observer=PlainView(shown.append))
     of_steps = [line for line in shown if line.startswith("evaluate") and "/4" in line]

@@ -22,19 +22,11 @@ def test_bytes_of_a_push_are_those_of_its_file(kind):
     assert (found.pull_bytes, found.block_seconds) == (4 * SIZE, 2.0)
     assert found.text.startswith("1 server, 4 shards \u00b7 a push of ")
     assert "every 2" in found.text
-    assert found.text.endswith(
-        "\u00b7 merges of 1; outer_momentum 0.9 is much for changes that come late, begin with 0.5"
-    )
+    assert found.text.endswith("\u00b7 merges of 1")
 
 
 def test_nothing_is_said_of_a_model_whose_size_is_not_known():
     assert worker_exchange(run_plan()) is None
-
-
-@pytest.mark.parametrize(("quorum", "momentum", "is_said"), [(2, 0.9, False), (1, 0.9, True), (1, 0.5, False)])
-def test_a_large_momentum_is_named_where_merges_do_not_wait_for_all(quorum, momentum, is_said):
-    plan = replace(run_plan(momentum=momentum, quorum=quorum), forecast=Forecast(parameters=SIZE))
-    assert (f"outer_momentum {momentum} is much" in worker_exchange(plan).text) == is_said
 
 
 def planned(*, step_seconds=0.5, **table):

@@ -23,6 +23,10 @@ TABLE = FederatedTable(local_steps=5, quorum=3)
 TRAIN = TrainTable(steps=100, global_batch=8)
 GOOD = Line(project=ProjectTable(name="digits", task="model:Task"), train=TRAIN, federated=TABLE)
 SITE = FederationTable(kit="/srv/server", admin="secret:file:/srv/admin", members=("bonn", "leipzig"))
+ON_CLUSTER = replace(
+    SITE, kit="secret:k8s:gangline-kit/server.tar", admin="secret:k8s:gangline-kit-lead/admin.tar",
+    image="registry.example/gangline/federation@sha256:" + "f" * 64,
+)  # fmt: skip
 
 
 def problems(line=GOOD, **changes):
@@ -134,7 +138,27 @@ def test_each_rule_of_a_site_names_its_key(key, changes):
     assert [each.key for each in federation_rules(replace(SITE, **changes))] == [key]
 
 
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("federation.kit", {"kit": "secret:env:KIT"}),
+        ("federation.kit", {"kit": "secret:k8s:store/server.tar"}),
+        ("federation.kit", {"kit": "secret:k8s:gangline-kits/server.tar"}),
+        ("federation.admin", {"admin": None}),
+        ("federation.admin", {"admin": "secret:file:/srv/admin"}),
+        ("federation.image", {"image": None}),
+        ("federation.image", {"image": "registry.example/federation:latest"}),
+        ("federation.service", {"service": "8002"}),
+        ("federation.port", {"port": 443}),
+        ("federation.port", {"port": 29_500}),
+    ],
+)
+def test_each_rule_of_a_coordinator_on_a_cluster_names_its_key(key, changes):
+    assert [each.key for each in federation_rules(replace(ON_CLUSTER, **changes))] == [key]
+
+
 def test_a_site_without_a_federation_is_complete():
+    assert list(federation_rules(ON_CLUSTER)) == []
     assert list(federation_rules(FederationTable())) == []
     assert list(federation_rules(SITE)) == []
 

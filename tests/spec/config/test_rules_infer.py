@@ -6,7 +6,7 @@ import pytest
 
 from gangline.spec.config.infer_table import InferTable, ServeGate
 from gangline.spec.config.line import GateTable, Line, ProjectTable, PublishTable, QualityGate, TrainTable
-from gangline.spec.config.rules_infer import serve_rules
+from gangline.spec.config.rules_line import serve_rules
 
 GOOD = Line(
     project=ProjectTable(name="digits", task="model:Task"), train=TrainTable(steps=8, global_batch=8),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.spec.mesh import Mesh
-from gangline.train.live.recovery import NO_STEP, newest_whole, piece_of
+from gangline.train.live.replica import NO_STEP, newest_whole, piece_of
 
 WHOLE, LEFT, RIGHT = (), (0,), (1,)
 

@@ -8,7 +8,7 @@ from tests.train.gang import ROOT, tiny_plan
 from gangline.fabric.step_times import WORK
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, ProgramSpec
-from gangline.train.loop.step_rate import _trimmed_mean
+from gangline.train.loop.health_checks import _trimmed_mean
 
 CODE = ROOT / "tests" / "train" / "paced"
 

@@ -5,9 +5,8 @@ import torch.distributed as dist
 from torch.nn.functional import scaled_dot_product_attention
 
 from gangline.train.account.clock import WaitMeter
-from gangline.train.parallel.context_parallel import SequenceCut
+from gangline.train.parallel.context_parallel import SequenceCut, UlyssesAttention
 from gangline.train.parallel.ring_attention import RingAttention
-from gangline.train.parallel.ulysses import UlyssesAttention
 
 ORDERS = {"ring": "paired", "ulysses": "in_turn"}
 

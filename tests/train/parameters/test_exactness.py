@@ -55,7 +55,7 @@ def test_bytes_of_a_change_are_a_share_of_float32(kind, most):
 
 def head_of(version, done):
     return Head(
-        run="r", shard=0, version=version, file="", previous="", weights_sha256="", state_sha256="",
+        run="r", shard=0, version=version, file="", weights_sha256="", state_sha256="",
         done=BlockSet().with_blocks(done),
     )  # fmt: skip
 

@@ -144,7 +144,8 @@ class ImageRepository:
         answer = self._ask("POST", where, push=True, mounts=base.repository)
         answer.close()
         if answer.status == 202:  # not mounted: the registry opened an upload instead, which is given up
-            self._abandon(answer)
+            with suppress(StorageError, ConfigError):  # what stays of it, the registry collects
+                self._ask("DELETE", answer.headers.get("Location", ""), push=True).close()
         return answer.status == 201
 
     def _upload(self, blob: Descriptor, source: Path) -> None:
@@ -173,10 +174,6 @@ class ImageRepository:
             )
             place, at = answer.headers.get("Location", ""), at + len(piece)
         return place
-
-    def _abandon(self, opened: "HttpStream") -> None:
-        with suppress(StorageError, ConfigError):  # what stays of it, the registry collects
-            self._ask("DELETE", opened.headers.get("Location", ""), push=True).close()
 
     def _pieces(self, blob: Descriptor) -> Iterator[bytes]:
         """The blob's bytes; raises IntegrityError at their end, if size or digest differ."""

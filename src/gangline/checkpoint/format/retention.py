@@ -34,7 +34,9 @@ def retain(store: ObjectStore, prefix: str, key: bytes, *, keep: int) -> list[in
     newest_good = next((each.step for each in found if _verifies(store, each, key)), None)
     expired = [each for each in found[max(keep, 1) :] if each.step != newest_good]
     for each in expired:
-        _delete(store, each.prefix)
+        store.delete(f"{each.prefix}/{MANIFEST}")
+        for entry in list(list_all(store, f"{each.prefix}/")):
+            store.delete(entry.key)
     return [each.step for each in expired]
 
 
@@ -90,12 +92,6 @@ def _verifies(store: ObjectStore, found: ListedCheckpoint, key: bytes) -> bool:
     except RefusedCheckpoint:
         return False
     return True
-
-
-def _delete(store: ObjectStore, folder: str) -> None:
-    store.delete(f"{folder}/{MANIFEST}")
-    for entry in list(list_all(store, f"{folder}/")):
-        store.delete(entry.key)
 
 
 def _listed_files(store: ObjectStore, prefix: str, key: bytes) -> set[str] | None:

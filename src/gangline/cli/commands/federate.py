@@ -21,7 +21,9 @@ from gangline.flare.offer import OfferTerms
 from gangline.flare.states import read_states
 from gangline.sanitize import one_line
 from gangline.spec.codec import canonical
+from gangline.spec.config.secrets import is_reference
 
+_ENVIRON = os.environ
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
 KitOption = Annotated[
     Path | None, typer.Option("--kit", help="Client kit of the member.", show_default="the one that joined last")
@@ -49,7 +51,7 @@ def join(
     write_settings(found, data=data.resolve(), epsilon=epsilon)
     read_settings(found)
     close(found)
-    remember(found, os.environ)
+    remember(found, _ENVIRON)
     server = found.server
     say(f"member    {found.name}")
     say(f"allows    one class of NVFlare jobs, {EXECUTOR}")
@@ -126,6 +128,11 @@ def members(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOptio
     table = open_workspace(repo, site, anywhere=True).site.federation
     if table.kit is None:
         raise ConfigError("site.toml: wanted federation.kit, found none; members are simulated here")
+    if is_reference(table.kit):
+        raise ConfigError(
+            "federation.kit: wanted a folder, in which a coordinator of this machine writes who its members are, found"
+            " a Secret of a cluster; a run there says on its own screen who is missing and why"
+        )
     states = read_states(open_kit(Path(table.kit), SERVER))
     known = {each.name: each for each in states}
     if json:
@@ -139,7 +146,7 @@ def members(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOptio
 
 
 def _member(kit: Path | None) -> FederationMember:
-    return FederationMember(joined_kit(kit, os.environ))
+    return FederationMember(joined_kit(kit, _ENVIRON))
 
 
 def _page(terms: OfferTerms, *, left: float) -> Iterator[tuple[str, str]]:

@@ -1,9 +1,7 @@
 """`gangline join`: one more worker for a run with a parameter server, at this site."""
 
 from gangline.cli.options import HERE, JsonOption, RepoOption, RunArgument, SiteOption, TargetOption
-from gangline.cli.view.jsonlines import JsonView
-from gangline.cli.view.plain import PlainView
-from gangline.cli.view.run_view import attended_view
+from gangline.cli.view.run_view import JsonView, PlainView, attended_view
 from gangline.cli.workspace import open_workspace
 from gangline.line.request.targets import with_target
 from gangline.line.stages.join_run import join_run

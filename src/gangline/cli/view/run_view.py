@@ -1,22 +1,29 @@
 """Views of a run: the protocol, the choice between live screen, plain lines and JSON lines, and the run under a view.
 
-On failure, Ctrl-C or SIGTERM the view is closed, and the user reads how to resume or cancel the run.
+On failure, Ctrl-C or SIGTERM the view is closed, and the user reads how to resume or cancel the run. The live screen is
+in `live`: rich takes long to import.
 """
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import typer
 
 from gangline.cli.terminal import is_plain, say
-from gangline.cli.view.jsonlines import JsonView
-from gangline.cli.view.plain import PlainView
+from gangline.cli.view.summary_lines import NAME_WIDTH, found_line, stage_line, verdict_lines
 from gangline.errors import GanglineError
+from gangline.launch.protocol import GangEvent
 from gangline.line.record.observer import Observer
 from gangline.line.run.sigterm import exit_on_sigterm
+from gangline.report.progress import StageOutlook, StageProgress
+from gangline.report.text import clean
+from gangline.sanitize import to_json
+from gangline.spec.codec import to_plain
+from gangline.spec.record import Record, StageInfo
 
 
 class RunView(Observer, Protocol):
@@ -80,3 +87,102 @@ def _say_where(view: RunView, *, drives: bool) -> None:
         again = f"gangline run resumes {view.run_id}" if drives else f"gangline follow {view.run_id}"
         said = f"still running: {again} · stop it: gangline cancel {view.run_id}"
         say(said, err=True)
+
+
+SECONDS_BETWEEN = 10.0
+WIDTH = 118
+
+
+class PlainView:
+    """An observer of `gangline.line` that prints."""
+
+    def __init__(self, echo: Callable[[str], None] = say, clock: Callable[[], float] = time.monotonic) -> None:
+        self._echo = echo
+        self._clock = clock
+        self._progress = StageProgress("")
+        self._said = ""
+        self._next = 0.0
+        self._outlook = StageOutlook()
+        self.ended = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to restore."""
+
+    @property
+    def run_id(self) -> str | None:
+        return self._outlook.run_id
+
+    def run_started(self, record: Record) -> None:
+        self._outlook.learn(record)
+        if found := found_line(record):
+            self._echo(found)
+
+    def stage_started(self, name: str) -> None:
+        self._progress = self._outlook.begin(name)
+        self._next = self._clock() + SECONDS_BETWEEN / 4
+
+    def progress(self, stage: str, event: GangEvent) -> None:
+        situation, members = self._progress.situation, self._progress.members
+        self._progress.see(event)
+        sentence = self._progress.sentence()
+        now = self._clock()
+        # a gang that waits no more may say nothing for hours
+        is_news = (situation, members) != (self._progress.situation, self._progress.members)
+        if not sentence or sentence == self._said or (now < self._next and not is_news):
+            return
+        self._said, self._next = sentence, now + SECONDS_BETWEEN
+        self._echo(f"{stage:<{NAME_WIDTH}}{sentence}")
+
+    def stage_ended(self, name: str, info: StageInfo) -> None:
+        self._outlook.stage_ended(name, info)
+        self._echo(stage_line(name, info, WIDTH))
+
+    def note(self, text: str) -> None:
+        self._echo(f"{'note':<{NAME_WIDTH}}{clean(text)}")
+
+    def run_ended(self, record: Record) -> None:
+        self.ended = record.run.state == "ended"
+        for line in verdict_lines(record):
+            self._echo(line)
+
+
+class JsonView:
+    """An observer of `gangline.line` for programs."""
+
+    def __init__(self, echo: Callable[[str], None] = say) -> None:
+        self._echo = echo
+        self.run_id: str | None = None
+        self.ended = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to restore."""
+
+    def run_started(self, record: Record) -> None:
+        self.run_id = record.run.id
+        self._say("run_started", run=record.run.id, prefix=record.prefix, state=record.run.state)
+
+    def stage_started(self, name: str) -> None:
+        self._say("stage_started", stage=name)
+
+    def progress(self, stage: str, event: GangEvent) -> None:
+        self._say("progress", stage=stage, **to_plain(event))
+
+    def stage_ended(self, name: str, info: StageInfo) -> None:
+        self._say("stage_ended", stage=name, info=to_plain(info))
+
+    def note(self, text: str) -> None:
+        self._say("note", text=text)
+
+    def run_ended(self, record: Record) -> None:
+        self.ended = record.run.state == "ended"
+        self._say("run_ended", run=record.run.id, record=to_plain(record))
+
+    def _say(self, event: str, **fields: Any) -> None:
+        line = {"event": event, "time": round(time.time(), 3), **fields}
+        self._echo(to_json(line))

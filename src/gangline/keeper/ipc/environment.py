@@ -56,6 +56,8 @@ class GangEnvironment:
     """Port for the metrics of local rank 0; None: they are not served."""
     shards: ShardAccess = ShardAccess()
     """Cache and sources of its data sets."""
+    mailbox: Path | None = None
+    """Folder that its coordinator of a federation shares with it alone; None: one in the folder of the gang."""
 
     @property
     def out(self) -> Path:
@@ -261,6 +263,7 @@ def _read_gang(environ: Mapping[str, str]) -> GangEnvironment:
         grace_seconds=_read(environ, "GANGLINE_GRACE_SECONDS", _positive, 30.0),
         metrics_port=_read(environ, "GANGLINE_METRICS_PORT", _port, None),
         shards=_read(environ, SHARDS_KEY, _shards, ShardAccess()),
+        mailbox=_read(environ, "GANGLINE_MAILBOX", Path, None),
     )
 
 

@@ -1,5 +1,10 @@
-"""Generation of a gang on one node: starts its ranks, watches them and ends them together."""
+"""Generation of a gang on one node: starts its ranks, watches them and ends them together.
 
+The keeper starts a command, which may be a shell or a launcher of processes; it is their *leader*. A process below it
+joins with its first heartbeat, and is the rank then: requests to stop and for stacks go to those that joined.
+"""
+
+import os
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -8,11 +13,11 @@ from pathlib import Path
 
 from gangline.keeper.ipc.environment import WatchdogLimits
 from gangline.keeper.ipc.heartbeat import Beat, HeartbeatReader
+from gangline.keeper.ipc.joined import joined_path, read_joined
 from gangline.keeper.ipc.rank_report import RankEvents, RankReport
 from gangline.keeper.ranks.generation_host import GenerationHost
 from gangline.keeper.ranks.generation_result import CULPRIT_SECONDS, GenerationResult
 from gangline.keeper.ranks.hang_diagnosis import collect_stacks, describe_lagging_rank
-from gangline.keeper.ranks.joined_processes import RankProcesses
 from gangline.keeper.ranks.process_reports import ProcessReports
 from gangline.keeper.ranks.rank_exit import RankExit, culprit, with_report
 from gangline.keeper.ranks.rank_processes import (
@@ -27,8 +32,41 @@ from gangline.keeper.ranks.rank_processes import (
 )
 from gangline.keeper.ranks.stop_request import StopRequest
 from gangline.keeper.ranks.watchdog import Hang, Watchdog
-from gangline.procfs import state
+from gangline.procfs import descendants, is_alive, pids, start_time, state
 from gangline.spec.gang.status import GangState
+
+
+class RankProcesses:
+    """The leader of a rank and the processes that joined, by their pids in this pid namespace."""
+
+    def __init__(self, leader: int, heartbeat: Path) -> None:
+        self._leader = leader
+        self._heartbeat = heartbeat
+        self._size = 0
+        self._joined: dict[int, int] = {}
+        """Start time by pid."""
+
+    def living(self) -> list[int]:
+        """Those that joined and still run, the first one first; the leader if there is none."""
+        self._update()
+        return [pid for pid, started in self._joined.items() if is_alive(pid, started)] or [self._leader]
+
+    def _update(self) -> None:
+        """Find the processes again if another one joined."""
+        try:
+            size = joined_path(self._heartbeat).stat().st_size
+        except FileNotFoundError:
+            return
+        if size != self._size:
+            self._size = size
+            self._joined = _find_processes(read_joined(self._heartbeat))
+
+
+def _find_processes(joined: list[tuple[int, int]]) -> dict[int, int]:
+    """Start time by pid of those that exist; one in a pid namespace of its own has another pid here than it wrote."""
+    here = {(names[-1], start_time(pid)): pid for pid in descendants(os.getpid()) if (names := pids(pid))}
+    return {here[each]: each[1] for each in joined if each in here}
+
 
 WATCH_SECONDS = 0.5
 PEERS_SECONDS = 0.3

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from gangline.errors import GanglineError, StillRunning, UsageError
 from gangline.launch.local.folder import GangFolder, LaunchedGang, find_uncollected, write_file
-from gangline.launch.local.follower import GONE_SECONDS, POLL_SECONDS, LocalFollower
+from gangline.launch.local.follower import GONE_SECONDS, POLL_SECONDS, LocalFollower, LogTail
 from gangline.launch.local.gang_sandbox import require_sandbox
 from gangline.launch.local.keeper_start import materialise, require_gpus, start_keepers, write_secrets
-from gangline.launch.local.log_tail import LogTail
 from gangline.launch.local.processes import kill_gang, living_keepers, record_dead_keepers, send
 from gangline.launch.local.scrape_targets import free_ports, publish_targets, remove_targets
 from gangline.launch.protocol import Gang, GangEvent, GangGone, GangStatus, Life, LogLine, SweepResult, require_equal

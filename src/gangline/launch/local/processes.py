@@ -126,7 +126,10 @@ def write_end(folder: GangFolder, node: int) -> None:
         code, retry, words = CancelledError.exit_code, CancelledError.retry, f"cancelled: {reason}"
     else:
         code, retry = SIGKILL_CODE, "same"
-        words = f"the keeper of node {node} died{_last_log_line(folder, node)}"
+        log = folder.keeper_log(node)
+        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        last = f", last log line {lines[-1]!r}" if lines else " without output"
+        words = f"the keeper of node {node} died{last}"
     end = GangEnd(
         exit_code=code,
         retry=retry,
@@ -136,9 +139,3 @@ def write_end(folder: GangFolder, node: int) -> None:
         time=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
     folder.write_inside(f"exit-{node}.json", end)
-
-
-def _last_log_line(folder: GangFolder, node: int) -> str:
-    log = folder.keeper_log(node)
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return f", last log line {lines[-1]!r}" if lines else " without output"

@@ -22,6 +22,8 @@ from gangline.spec.record import Record
 
 WORKER = "worker"
 """Kind of the events about workers in a record."""
+_STARTS = frozenset({"suspended", "placing", "creating", "pulling", "starting", "joining"})
+"""Kinds of waiting of a gang that starts as it should; of any other one the driver says why it waits."""
 END_SECONDS = 60.0
 """Time in which workers end after the servers have; then they are stopped."""
 
@@ -77,6 +79,8 @@ class _OfWorker(ObserverRelay):
         del stage
         if event.kind in ("restart", "note") and event.text:
             self.note(event.text)
+        if event.kind == "waiting" and event.text and event.data.get("kind") not in _STARTS:
+            self.note(f"waits: {event.text}")
 
     def note(self, text: str) -> None:
         super().note(f"worker {self._number}: {text}")

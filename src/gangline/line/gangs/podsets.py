@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from gangline.errors import ConfigError, TrainingError
 from gangline.line.gangs import launchers
+from gangline.line.gangs.federation import coordinator_variables
 from gangline.line.gangs.shard_access import shard_access, shard_variables, source_secrets
 from gangline.line.gangs.train_secrets import secret_names
 from gangline.line.record.context import RunContext
@@ -109,6 +110,7 @@ def make_podset(
         | program_variables(record, trackers, plan.role)
         | plain_of(line.train.env)
         | shard_variables(shards)
+        | coordinator_variables(plan, site, record.run.launcher)
         | ({} if deadline_key == SITE_DEADLINE else {DEADLINE_KEY: deadline_key})
         | _outputs_request(plan, record=record, line=line, site=site),
         resources=Resources(gpus=procs if plan.device == "cuda" else 0),

@@ -1,7 +1,8 @@
-"""Result of a training, read from the store after its end: losses by step, times by rank, memory, throughput."""
+"""Result of a training, read from the store after its end: losses, times by rank, memory, throughput, diagnoses."""
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import chain
@@ -11,11 +12,12 @@ from typing import Any, ClassVar
 
 from gangline.checkpoint.format.manifest import MANIFEST, MAX_MANIFEST_BYTES, list_checkpoints, verify_manifest
 from gangline.errors import IntegrityError, StorageError
+from gangline.fabric.telemetry import diagnose_slow_ranks, diagnose_stages
 from gangline.line.gangs import launchers
 from gangline.line.gangs.attempts import EVENTS, METRICS, FinishedGang, attempt_files, attempt_key
 from gangline.line.record.context import RunContext
 from gangline.line.request.trust import checkpoint_owner
-from gangline.line.results.diagnoses import read_diagnoses
+from gangline.line.results.bound import ShardReads, diagnose_bound
 from gangline.line.results.federation import read_federation
 from gangline.line.results.loss_curve import build_curve, by_step, each_line, final_loss, join_broken, losses_of
 from gangline.line.results.metrics_file import MetricsFile
@@ -82,7 +84,7 @@ def read_training_result(ctx: RunContext, finished: FinishedGang, *, written: Me
         losses,
         steps=max(plan.steps, max(losses, default=0)),
         base=base.curve if base else None,
-        floor_percent=_floor(ctx),
+        floor_percent=min((gate.floor_percent for gate in ctx.line.gate.quality), default=0.1),
         origin=base.run.id if base else "",
     )
     ranks = read_ranks(ctx.store, plan.output_prefix, world_size=plan.world_size)
@@ -192,10 +194,6 @@ def _profiles(ctx: RunContext, plan: Plan) -> tuple[Artifact, ...]:
     if left_out:
         ctx.record_event("train", "profiles", f"{len(left_out)} files left out: {left_out[0]}")
     return found
-
-
-def _floor(ctx: RunContext) -> float:
-    return min((gate.floor_percent for gate in ctx.line.gate.quality), default=0.1)
 
 
 def _not_finite(rows: StepTable) -> dict[str, str]:
@@ -315,3 +313,27 @@ def _metrics_artifact(file: GrowingFile | None) -> tuple[Artifact, ...]:
             kind="metrics", key=file.key, media_type="application/jsonl", size_bytes=size, sha256=digest.hexdigest()
         ),
     )
+
+
+MOST_DIAGNOSES = 16
+
+
+def read_diagnoses(ctx: RunContext, finished: FinishedGang, ranks: Sequence[RankRow]) -> tuple[Diagnosis, ...]:
+    """What bounds the training, then the costliest first; of a gang whose waits are not measured the bound alone."""
+    plan, events = finished.plan, list[GrowingFile]()
+    with suppress(IntegrityError):  # too many events: the summary of the training says so
+        events = attempt_files(ctx.store, plan, EVENTS, finished.attempts, most_bytes=MOST_EVENT_BYTES)[-1:]
+    totals = [(row.phases, sum(row.phases.values())) for row in ranks]
+    shares = [{phase: each / total for phase, each in phases.items()} for phases, total in totals if total]
+    bound = diagnose_bound(
+        shares, source=plan.data, measures_waits=plan.device != "cuda",
+        reads=ShardReads.of(chain.from_iterable(map(each_line, events))),
+    )  # fmt: skip
+    if plan.device == "cuda":
+        return bound
+    nodes = {row.rank: row.node for row in ranks if row.node}
+    slow = diagnose_slow_ranks(
+        chain.from_iterable(map(each_line, events)), mesh=plan.mesh, global_batch=plan.global_batch, nodes=nodes,
+        weighs_samples=not plan.averages_rarely,
+    )  # fmt: skip
+    return (*bound, *slow, *diagnose_stages(ranks, mesh=plan.mesh))[:MOST_DIAGNOSES]

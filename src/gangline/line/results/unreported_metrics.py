@@ -34,8 +34,10 @@ def missing_metric(wanted: str, reported: Collection[str], form: ProgramForm) ->
     """Sentence about a metric that was not reported."""
     near = difflib.get_close_matches(wanted, sorted(reported), n=1)
     meant = f", did you mean {near[0]}?" if near else ""
+    first = sorted(reported)[:_SHOWN]
+    more = f" and {len(reported) - _SHOWN} more" if len(reported) > _SHOWN else ""
     return (
-        f"{wanted} was not reported; reported: {_listed(reported)}{meant}; to report it,"
+        f"{wanted} was not reported; reported: {(', '.join(first) or 'nothing') + more}{meant}; to report it,"
         f" {how_to_report([wanted], form)}"
     )
 
@@ -70,9 +72,3 @@ def missing_metrics_text(metrics: Iterable[str], *, has_curve: bool, form: Progr
     advice = how_to_report(names, form, curve=not has_curve)
     known = ", which is all that is known of it," if is_all else ""
     return f"the program ended with exit 0{known} and reported {' and '.join(wanted)}; {advice}"
-
-
-def _listed(names: Collection[str]) -> str:
-    first = sorted(names)[:_SHOWN]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return (", ".join(first) or "nothing") + more

@@ -39,7 +39,7 @@ def follow_run(repo: Path, run: str, *, site: Site, environ: Mapping[str, str], 
     launcher = open_launcher(repo, site=site, environ=environ, store=store, note=observer.note)
     observer.run_started(record)
     reported: set[str] = set()
-    while not _is_over(record):
+    while not (record.run.state == "ended" and stage(record, "report").state in FINAL):
         is_driven = lease.is_held(lease.read_lease(store, records.prefix), now=time.time())
         record = records.read() or record
         _report_stages(record, reported, observer)
@@ -63,10 +63,6 @@ def running_gangs(record: Record) -> tuple[Role, tuple[str, ...]] | None:
         return running, (record.gang.name,)
     seeds = identity.seed_gangs(record) if running == "evaluate" else {}
     return running, tuple(seeds.values()) or (identity.gang_name(record.run.id, running),)
-
-
-def _is_over(record: Record) -> bool:
-    return record.run.state == "ended" and stage(record, "report").state in FINAL
 
 
 def _report_stages(record: Record, reported: set[str], observer: Observer) -> None:

@@ -69,7 +69,7 @@ def build(ctx: RunContext) -> StageResult:
     return StageResult(
         state="taken" if earlier else "done",
         taken_from=stage_origin(earlier, "build") if earlier else None,
-        message=f"{_environment_text(environment)} · code layer {code_digest[:8]}:"
+        message=f"environment {environment.digest[:8]} ({environment.source}) · code layer {code_digest[:8]}:"
         f" {layer.files} files, {format_bytes(layer.size_bytes)}"
         + (f"; {layer.left_out}" if layer.left_out.paths else "")
         + (f" · {pointers}" if pointers.pointers else "")
@@ -85,10 +85,6 @@ def build(ctx: RunContext) -> StageResult:
         },
         change=change,
     )
-
-
-def _environment_text(environment: RunEnvironment) -> str:
-    return f"environment {environment.digest[:8]} ({environment.source})"
 
 
 def _left_out(found: LeftOut) -> dict[str, Any]:

@@ -41,13 +41,9 @@ def build_plan(
     Raises:
         ConfigError: There is no matrix, one is claimed twice, or no plan keeps within the options.
     """
-    _check_degrees(ranks, hosts)
-    return _Builder(_model_order(matrices), rule, ranks, hosts, options or PlanOptions()).build()
-
-
-def _check_degrees(ranks: int, hosts: int) -> None:
     if ranks < 1 or hosts < 1:
         raise ConfigError(f"a plan needs 1 owner and 1 host or more, found {ranks} and {hosts}")
+    return _Builder(_model_order(matrices), rule, ranks, hosts, options or PlanOptions()).build()
 
 
 def _model_order(matrices: Sequence[LogicalMatrix]) -> tuple[LogicalMatrix, ...]:

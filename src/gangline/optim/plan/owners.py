@@ -181,7 +181,7 @@ class _Search:
             gap = load - self._loads[other]
             if load - gap / 2 >= best:
                 break  # others are fuller yet
-            signature = self._signature(other)
+            signature = frozenset((kind, len(items)) for kind, items in self._items[other].items() if items)
             if other == full or signature in seen:
                 continue
             seen.add(signature)
@@ -189,9 +189,6 @@ class _Search:
                 if larger < best:
                     best, found = larger, (other, given, taken)
         return found
-
-    def _signature(self, rank: int) -> frozenset[tuple[_Kind, int]]:
-        return frozenset((kind, len(items)) for kind, items in self._items[rank].items() if items)
 
     def _exchanges(
         self, full: int, other: int, gap: float

@@ -24,7 +24,7 @@ def curves_of(base: Record, this: Record, bands: Mapping[int, Edges]) -> Compare
         return None
     before, after = ({point.step: point.value for point in each.curve.points} for each in (base, this))
     own = {p.step: (p.low, p.high) for p in this.curve.points if p.low is not None and p.high is not None}
-    known = {**bands, **(own if _is_base(base, this) else {})}
+    known = {**bands, **(own if this.commit.base is not None and this.commit.base.run == base.run.id else {})}
     steps = sorted(before.keys() & after.keys())
     alike = len(steps) == min(len(before), len(after))
     if not alike:
@@ -85,7 +85,3 @@ def _apart_from(values: Sequence[float], steps: Sequence[int], sides: Sequence[E
         if streak == _IN_A_ROW:
             return judged[at - _IN_A_ROW + 1][0]
     return None
-
-
-def _is_base(base: Record, this: Record) -> bool:
-    return this.commit.base is not None and this.commit.base.run == base.run.id

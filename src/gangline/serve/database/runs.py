@@ -87,7 +87,8 @@ def _conditions(wanted: RunFilter, project: str | None) -> tuple[list[str], list
     if wanted.commit is not None:
         parts.append(("commit_name >= ? AND commit_name < ?", (wanted.commit, wanted.commit + _LAST)))
     if wanted.text is not None:
-        parts.append(("words LIKE ? ESCAPE '!'", (_anywhere(wanted.text),)))
+        escaped = _text(wanted.text).casefold().replace("!", "!!").replace("%", "!%").replace("_", "!_")
+        parts.append(("words LIKE ? ESCAPE '!'", (f"%{escaped}%",)))
     if wanted.before is not None:
         parts.append(("(created, run) < (?, ?)", wanted.before))
     return [sql for sql, _ in parts], [value for _, values in parts for value in values]
@@ -105,8 +106,3 @@ def _values(row: RunRow) -> tuple[object, ...]:
 def _text(text: str) -> str:
     """Text that both databases can hold: PostgreSQL has no NUL in a text."""
     return text.replace("\0", "\ufffd")
-
-
-def _anywhere(text: str) -> str:
-    escaped = _text(text).casefold().replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    return f"%{escaped}%"

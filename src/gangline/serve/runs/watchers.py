@@ -153,7 +153,8 @@ class _RunPoller:
             try:
                 found = read_record(self._context.store, prefix)
             except IntegrityError as error:  # shown as it was, until the record can be read again
-                self._refuse(f"{prefix}/record.json", error)
+                with suppress(StorageError):
+                    refuse_record(self._context.quarantine, self._context.store, f"{prefix}/record.json", error)
                 continue
             except GanglineError as error:
                 log.warning("watch_record", run=self._record.run.id, cause=str(error))
@@ -169,10 +170,6 @@ class _RunPoller:
                 return self._stop.set()
             self._follow_gang()
         return None
-
-    def _refuse(self, key: str, error: IntegrityError) -> None:
-        with suppress(StorageError):
-            refuse_record(self._context.quarantine, self._context.store, key, error)
 
     def _follow_gang(self) -> None:
         """Begin to follow the gang of the stage that runs, once."""

@@ -9,11 +9,17 @@ class FederationTable:
     """Federation that this site coordinates; without `kit` members are simulated."""
 
     kit: str | None = None
-    """Folder of the NVFlare server kit of the coordinator."""
+    """NVFlare server kit of the coordinator: a folder, or for gangs on a cluster an archive, `secret:k8s:NAME/KEY`."""
     admin: str | None = None
-    """Reference to the folder of the admin kit, `secret:file:/PATH`; wanted with kit."""
+    """Reference to the admin kit, `secret:file:/FOLDER` or on a cluster `secret:k8s:NAME/KEY`; wanted with kit."""
     members: tuple[str, ...] = ()
     """Names of the certificates that may take part; others are ignored and counted."""
+    image: str | None = None
+    """Image of the coordinator on a cluster, by digest; wanted there."""
+    service: str = "federation"
+    """Service on a cluster that members dial; with the namespace it is the host that their kits name."""
+    port: int = 8002
+    """Port of the server kit, on a cluster."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,11 +4,13 @@ import re
 from collections.abc import Iterator
 from math import inf
 
+from gangline.spec.config import grammar
 from gangline.spec.config.federation_table import FederationTable
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import ConfigProblem, at_least, show
 from gangline.spec.config.secrets import is_reference, parse_reference
 from gangline.spec.federated import FederatedTable
+from gangline.spec.gang.coordinator import KITS
 
 SPLIT = re.compile(r"iid|dirichlet:(?P<alpha>\d+(\.\d+)?)|column:(?P<column>[A-Za-z_][\w.-]{0,63})")
 """How data are shared out among simulated members."""
@@ -16,6 +18,8 @@ LEAST_SUM = 3
 """Members of the smallest secure sum: the sum of two shows each of them the other's change."""
 _MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 _MOST_MEMBERS = 1000
+_KIT_REFERENCE = re.compile(rf"secret:k8s:{KITS}(-[a-z0-9.-]*)?/[A-Za-z0-9._-]+")
+_PORTS_OF_GANGS = range(29_500, 29_700)
 
 
 def federated_rules(line: Line) -> Iterator[ConfigProblem]:
@@ -38,12 +42,7 @@ def federation_rules(table: FederationTable) -> Iterator[ConfigProblem]:
                 works = 'name the folder of the server kit: kit = "/srv/federation/server"'
                 yield ConfigProblem("federation.kit", f"a kit with federation.{key}", "none", works)
         return
-    if table.admin is None:
-        works = 'admin = "secret:file:/srv/federation/admin@example.org"'
-        yield ConfigProblem("federation.admin", "a reference to the folder of the admin kit", "none", works)
-    elif not is_reference(table.admin) or parse_reference(table.admin).kind == "env":
-        works = "write secret:file:PATH or secret:k8s:NAME/KEY"
-        yield ConfigProblem("federation.admin", "a reference to a folder", "a value that is not shown", works)
+    yield from _cluster_rules(table) if is_reference(table.kit) else _folder_rules(table)
     if len(set(table.members)) < 2:
         works = "list the names of the certificates that may take part"
         yield ConfigProblem("federation.members", "at least two names", show(table.members), works)
@@ -53,6 +52,33 @@ def federation_rules(table: FederationTable) -> Iterator[ConfigProblem]:
         if not _MEMBER.fullmatch(name):
             wanted = "the name of a certificate, of letters, digits and ._@-"
             yield ConfigProblem(f"federation.members[{index}]", wanted, show(name), '"leipzig" works')
+
+
+def _folder_rules(table: FederationTable) -> Iterator[ConfigProblem]:
+    """Problems of a coordinator next to the driver, whose kits are folders."""
+    if table.admin is None:
+        works = 'admin = "secret:file:/srv/federation/admin@example.org"'
+        yield ConfigProblem("federation.admin", "a reference to the folder of the admin kit", "none", works)
+    elif not is_reference(table.admin) or parse_reference(table.admin).kind != "file":
+        works = "write secret:file:PATH, as kit is a folder, too"
+        yield ConfigProblem("federation.admin", "a reference to a folder", "a value that is not shown", works)
+
+
+def _cluster_rules(table: FederationTable) -> Iterator[ConfigProblem]:
+    """Problems of a coordinator in a pod, whose kits are Secrets of the cluster."""
+    for key, value in (("kit", table.kit), ("admin", table.admin)):
+        if value is None or not _KIT_REFERENCE.fullmatch(value):
+            wanted = f"secret:k8s:NAME/KEY, with a name that is {KITS} or begins with {KITS}-"
+            works = f"secret:k8s:{KITS}/{key}.tar; pods may mount no other Secret"
+            yield ConfigProblem(f"federation.{key}", wanted, "none" if value is None else "another reference", works)
+    if table.image is None or not grammar.IMAGE.fullmatch(table.image):
+        works = "IMAGE@sha256:DIGEST works; it has gangline[federated], and whatever runs in it reads the kits"
+        yield ConfigProblem("federation.image", "an image with @sha256:", show(table.image), works)
+    if not grammar.LABEL.fullmatch(table.service) or not table.service[0].isalpha():
+        yield ConfigProblem("federation.service", "the name of a Service", show(table.service), '"federation" works')
+    if not 1024 <= table.port <= 65_535 or table.port in _PORTS_OF_GANGS:
+        wanted = "a port from 1024 to 65535 that ranks do not use"
+        yield ConfigProblem("federation.port", wanted, show(table.port), "8002 is NVFlare's own")
 
 
 def _round_rules(table: FederatedTable, steps: int) -> Iterator[ConfigProblem]:

@@ -23,7 +23,6 @@ from gangline.spec.config.line import (
 from gangline.spec.config.problems import ConfigProblem, FileError, at_least, one_of, show
 from gangline.spec.config.rules_datasets import dataset_line_rules, dataset_rules, publish_dataset_rules
 from gangline.spec.config.rules_federated import federated_rules
-from gangline.spec.config.rules_infer import serve_rules
 from gangline.spec.config.rules_parameter_server import parameter_server_line_rules
 from gangline.spec.config.rules_search import search_line_rules, search_rules
 from gangline.spec.config.rules_train import train_rules
@@ -342,3 +341,35 @@ def _judged_rules(metrics: tuple[str, ...], gate: GateTable) -> Iterator[ConfigP
         if metrics and quality.metric not in metrics:
             works = "add it to evaluate.metrics"
             yield ConfigProblem(f"gate.quality[{index}].metric", one_of(metrics), show(quality.metric), works)
+
+
+PREFIX = "serve."
+"""First letters of the metrics that publishing measures."""
+
+
+def serve_rules(line: Line) -> Iterator[ConfigProblem]:
+    """Problems of the smoke of a server, and of its gate."""
+    gate, strikes = line.gate.serve, line.publish.smoke == "serve"
+    if strikes and line.publish.dataset is not None:
+        yield ConfigProblem("publish.smoke", "a model to publish", "publish.dataset", "leave smoke out")
+    if strikes and line.project.task is None and line.infer.handler is None:
+        works = 'handler = "serve:Handler" in [infer], or smoke = true'
+        yield ConfigProblem("publish.smoke", "infer.handler for a command", show(line.publish.smoke), works)
+    for index, quality in enumerate(line.gate.quality):
+        if quality.metric.startswith(PREFIX):
+            yield ConfigProblem(
+                f"gate.quality[{index}].metric", "a metric of the evaluation", show(quality.metric),
+                "[gate.serve] judges a server: p99_ms, memory_bytes, worse_percent",
+            )  # fmt: skip
+    if gate is None:
+        return
+    if not strikes:
+        works = 'smoke = "serve" in [publish]'
+        yield ConfigProblem("gate.serve", 'publish.smoke = "serve", which measures', show(line.publish.smoke), works)
+    limits = {"p99_ms": gate.p99_ms, "memory_bytes": gate.memory_bytes, "worse_percent": gate.worse_percent}
+    if all(limit is None for limit in limits.values()):
+        yield ConfigProblem("gate.serve", f"one of {', '.join(limits)}", "none", "worse_percent = 15 works")
+    for name, limit in limits.items():
+        yield from at_least(f"gate.serve.{name}", limit, 0, "leave it out for none")
+        if limit == 0:
+            yield ConfigProblem(f"gate.serve.{name}", "a number above 0", "0", "leave it out for none")

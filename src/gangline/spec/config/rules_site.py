@@ -1,11 +1,12 @@
 """Rules of `site.toml` beyond the types of its values; a value in place of a secret reference is never repeated."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from gangline.spec.config import grammar
 from gangline.spec.config.data_keys import RESERVED, is_data_prefix
 from gangline.spec.config.environments_table import EnvironmentsTable, IndexTable
-from gangline.spec.config.infer_table import SiteInferTable
+from gangline.spec.config.infer_table import KserveTable, SiteInferTable
 from gangline.spec.config.problems import (
     BYTES_PER_SECOND,
     FLOPS_PER_SECOND,
@@ -18,10 +19,8 @@ from gangline.spec.config.problems import (
     show,
     within,
 )
-from gangline.spec.config.rules_data import cache_rules, source_rules
 from gangline.spec.config.rules_fabric import failure_rules
 from gangline.spec.config.rules_federated import federation_rules
-from gangline.spec.config.rules_kserve import kserve_rules
 from gangline.spec.config.rules_slurm import slurm_rules
 from gangline.spec.config.secrets import FORMS, is_reference
 from gangline.spec.config.site import (
@@ -39,6 +38,7 @@ from gangline.spec.config.site import (
     SitePlanTable,
     StoreTable,
 )
+from gangline.spec.config.source_table import CacheTable, SourceTable
 from gangline.spec.config.track_table import TrackTable
 from gangline.spec.launchers import LAUNCHERS, TARGETS
 
@@ -316,3 +316,68 @@ def _kfp_rules(kfp: KfpTable) -> Iterator[ConfigProblem]:
     yield from _reference("kfp.token", kfp.token)
     if kfp.image is not None and not grammar.IMAGE.fullmatch(kfp.image):
         yield ConfigProblem("kfp.image", "an image with @sha256:", show(kfp.image), "IMAGE@sha256:DIGEST works")
+
+
+_SOURCE_URL = re.compile(r"[a-z][a-z0-9+.-]*://([A-Za-z0-9._-]+@)?[^\s\0@]+")
+"""Any scheme of fsspec, with a user's name at most before the host."""
+_HOST = re.compile(r"[A-Za-z0-9.*?_-]+:[0-9]{1,5}")
+_LEAST_CACHE_BYTES = 1e6
+
+
+def source_rules(sources: Mapping[str, SourceTable]) -> Iterator[ConfigProblem]:
+    """Problems of all `[source.NAME]`; a URL that may hold a password is not repeated."""
+    for name, table in sources.items():
+        key = f"source.{name}"
+        if not grammar.SLUG.fullmatch(name):
+            yield ConfigProblem(key, "a name of [a-z][a-z0-9-]{0,19}", show(name))
+        scheme, _, rest = table.url.partition("://")
+        if not _SOURCE_URL.fullmatch(table.url) or "::" in table.url:
+            found = "another" if "@" in table.url else show(table.url)
+            works = '"webhdfs://namenode:9870/corpora" and "file:///data" work; a password goes into credentials'
+            yield ConfigProblem(f"{key}.url", "a URL of fsspec with its scheme", found, works)
+        elif ".." in rest.split("/") or (scheme == "file" and not rest.startswith("/")):
+            yield ConfigProblem(f"{key}.url", "an absolute path without ..", show(table.url), '"file:///data" works')
+        if table.credentials is not None and not is_reference(table.credentials):
+            yield ConfigProblem(
+                f"{key}.credentials", "a reference to a secret", "a value that is not shown", f"write {FORMS}"
+            )
+        for index, each in enumerate(table.hosts):
+            if not _HOST.fullmatch(each) or not each.rpartition(":")[0].strip("*?."):
+                works = '"datanode-*.example:9864" works'
+                yield ConfigProblem(
+                    f"{key}.hosts[{index}]", "HOST:PORT, with * for a part of the name", show(each), works
+                )
+
+
+def cache_rules(cache: CacheTable) -> Iterator[ConfigProblem]:
+    """Problems of `[cache]`."""
+    if cache.path is not None:
+        parts = cache.path.split("/")
+        if not cache.path.startswith("/") or {".", ".."} & set(parts) or not cache.path.isprintable() or not any(parts):
+            yield ConfigProblem("cache.path", "an absolute folder", show(cache.path), '"/nvme/gangline" works')
+    yield from at_least("cache.bytes", cache.bytes, _LEAST_CACHE_BYTES, "2e12 is 2 TB")
+
+
+_RESOURCE = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_QUANTITY = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?([munkMGTPE]|[KMGTPE]i)?")
+
+
+def kserve_rules(kserve: KserveTable, *, gangs: str | None) -> Iterator[ConfigProblem]:
+    """Problems of `[kserve]`; `gangs` is the namespace of gangs."""
+    for key, value in (("namespace", kserve.namespace), ("secret", kserve.secret)):
+        if value is not None and not grammar.LABEL.fullmatch(value):
+            yield ConfigProblem(f"kserve.{key}", "a name of [a-z0-9-], at most 63 long", show(value))
+    if kserve.namespace is not None and kserve.namespace == gangs:
+        wanted = "another namespace than launch.namespace, for ranks run code of every branch"
+        yield ConfigProblem("kserve.namespace", wanted, show(kserve.namespace), '"serving" works')
+    if kserve.image is not None and not grammar.IMAGE.fullmatch(kserve.image):
+        yield ConfigProblem("kserve.image", "an image with @sha256:", show(kserve.image), "IMAGE@sha256:DIGEST works")
+    for name, quantity in kserve.resources.items():
+        if not _RESOURCE.fullmatch(name):
+            yield ConfigProblem("kserve.resources", "names of resources", show(name), '"nvidia.com/gpu" works')
+        if not _QUANTITY.fullmatch(quantity):
+            wanted = "a quantity of Kubernetes"
+            yield ConfigProblem(f"kserve.resources.{name}", wanted, show(quantity), '"1", "500m" and "4Gi" work')
+    least = 0 if kserve.mode == "Knative" else 1
+    yield from at_least("kserve.min_replicas", kserve.min_replicas, least)
+    yield from at_least("kserve.max_replicas", kserve.max_replicas, max(kserve.min_replicas, 1))

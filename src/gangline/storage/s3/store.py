@@ -17,9 +17,7 @@ try:
 
     from gangline.storage.s3.client import S3Client, S3Endpoint
     from gangline.storage.s3.credentials import CredentialSource, source_of
-    from gangline.storage.s3.listing import list_page
-    from gangline.storage.s3.upload import S3Upload, find_uploads, forget_notes
-    from gangline.storage.s3.write import etag_of, write
+    from gangline.storage.s3.object_requests import S3Upload, etag_of, find_uploads, forget_notes, list_page, write
 except ImportError as error:
     raise ConfigError("an s3:// store needs the package minio, which is not here; pip install gangline[s3]") from error
 

@@ -1,16 +1,31 @@
-"""A rank of live replicas: it trains until it is done, through as many generations as that takes."""
+"""A rank of live replicas: it trains until it is done, through as many generations as that takes.
+
+Recovery sends the newest complete state in the memory of the living ranks to all ranks. A rank holds a *piece* of the
+state: the whole model under DDP, a shard of it under HSDP. Each piece is on one rank of each replica and is sent
+between these ranks only.
+"""
 
 import gc
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gangline.checkpoint.peers import Peers
+from gangline.checkpoint.state import initialise_optimizer, live_state, restore_numbers
 from gangline.keeper.ipc.environment import RankEnvironment
+from gangline.spec.mesh import Mesh
 from gangline.train import heartbeat
-from gangline.train.live.recovery import RetainedState, recover
 from gangline.train.live.rejoin import await_next_generation, rejoin
+from gangline.train.loop.checkpointing import TrainingProgress
 from gangline.train.loop.engine import TrainingEngine
+from gangline.train.loop.random_state import generator_state, restore_generators, seed_everything
 from gangline.train.loop.sample_order import next_positions
+from gangline.train.parallel.local_sgd import local
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.device_mesh import Meshes
 from gangline.train.runtime.error_classification import describe, is_peer_loss
@@ -94,3 +109,129 @@ class Replica:
         context.meshes = Meshes.of(context.plan, context.rank)
         context.generation = self._environment.generation
         context.events.next_generation(context.generation)
+
+
+NO_STEP = -1
+
+
+@dataclass(slots=True)
+class RetainedState:
+    """State of a training on one rank after its last finished step: all that a checkpoint would hold."""
+
+    numbers: dict[str, Any] = field(default_factory=dict)
+    """Plain JSON data, equal on all ranks that finished the same step."""
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    """Alias those of the training: whole, or this rank's shards."""
+    generators: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Random generators of this rank, by the step after which they were taken."""
+
+    @property
+    def step(self) -> int:
+        """Last finished step; `NO_STEP` if there is none."""
+        return int(self.numbers["progress"]["step"]) if self.numbers else NO_STEP
+
+    @staticmethod
+    def of(engine: TrainingEngine) -> "RetainedState":
+        """Take the state of a training that was interrupted at any point; local.
+
+        Nothing where the interruption came within a step of an optimizer that exchanges updates.
+        """
+        if not getattr(engine.optimizer, "is_whole", True):
+            return RetainedState()
+        engine.update.buffers.restore()
+        state, progress = live_state(engine.wrapped.bare, engine.optimizer), engine.current_progress()
+        numbers = {
+            "progress": progress.numbers(),
+            "optimizer": state.numbers,
+            "checkpoint": engine.saves.last_key,
+        }
+        before_step, before = engine.generator_snapshot or (-1, {})
+        now = progress.step + (before_step == progress.step)  # an interrupted step has drawn all its numbers
+        own = {
+            name: local(tensor.detach()) for name, tensor in state.tensors.items()
+        }  # without a mesh, which would hold connections
+        return RetainedState(numbers, own, {now: generator_state()} | {before_step: before})
+
+    def open(self, engine: TrainingEngine, names: Collection[str]) -> dict[str, Tensor]:
+        """Restore numbers and optimizer state of a new `engine`; returns those of its tensors that `names` has, in
+        order, to be filled; local."""
+        model, optimizer = engine.wrapped.bare, engine.optimizer
+        initialise_optimizer(model, optimizer, names)
+        restore_numbers(model, optimizer, self.numbers["optimizer"], file="memory of a living rank")
+        engine.restore(TrainingProgress.of(self.numbers["progress"]))
+        engine.saves.last_key = self.numbers["checkpoint"]
+        tensors = live_state(model, optimizer).tensors
+        return {name: tensors[name] for name in sorted(tensors.keys() & set(names))}
+
+    def fill(self, tensors: dict[str, Tensor]) -> None:
+        """Copy the retained tensors into `tensors`; local."""
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                local(tensor).copy_(self.tensors[name])
+
+
+Piece = tuple[int, ...]
+
+
+def recover(context: RankContext, engine: TrainingEngine, retained: RetainedState) -> bool:
+    """Restore the newest state that the ranks hold completely in memory; False if they hold none. Collective.
+
+    Ranks with the same piece are equal bit for bit afterwards. JSON and tensors are sent.
+    """
+    peers = Peers(context.groups.checkpoint)
+    steps = [int(step) for step in peers.gather(retained.step)]
+    pieces = [piece_of(context.plan.mesh, rank) for rank in range(context.plan.world_size)]
+    newest, sources = newest_whole(steps, pieces)
+    if newest == NO_STEP:
+        return False
+    began, first, source = time.monotonic(), min(sources.values()), sources[pieces[context.rank]]
+    known = RetainedState(numbers=peers.broadcast(retained.numbers if context.rank == first else None, source=first))
+    names = peers.union(dict.fromkeys(retained.tensors, True) if context.rank in sources.values() else {})
+    tensors = known.open(engine, names)  # owners of matrices have state that others lack
+    if context.rank == source:
+        retained.fill(tensors)
+    size = _broadcast(context, tensors, source)
+    _restore_generators(context, engine, retained, newest)
+    context.events.emit(
+        "healed", step=newest, cursor=engine.progress.cursor, source=source, had=retained.step, steps=steps,
+        size_bytes=size, seconds=time.monotonic() - began,
+    )  # fmt: skip
+    return True
+
+
+def piece_of(mesh: Mesh, rank: int) -> Piece:
+    """Piece that `rank` holds: equal for all ranks that differ only in their replica."""
+    return tuple(place for axis, place in mesh.coordinates(rank).items() if axis != "dp_replicate")
+
+
+def newest_whole(steps: Sequence[int], pieces: Sequence[Piece]) -> tuple[int, Mapping[Piece, int]]:
+    """Newest step of which every piece is retained, and a rank for each piece; `NO_STEP` if there is none.
+
+    An interrupted step may be finished on some ranks only, so that one piece is newer than every other.
+
+    Args:
+        steps: By rank, the last step that it retained.
+        pieces: By rank, the piece that it holds.
+    """
+    retained = {piece: {step for step, its in zip(steps, pieces, strict=True) if its == piece} for piece in pieces}
+    newest = max(set.intersection(*retained.values()), default=NO_STEP)
+    ranks = [rank for rank, step in enumerate(steps) if step == newest]
+    return newest, {pieces[rank]: rank for rank in reversed(ranks)}
+
+
+def _broadcast(context: RankContext, tensors: Mapping[str, Tensor], source: int) -> int:
+    """Send this rank's piece from `source` to its other holders; returns the bytes that each received."""
+    group, parts = context.meshes.group("dp_replicate"), [local(each.detach()) for each in tensors.values()]
+    for part in parts:
+        dist.broadcast(part, source, group=group)
+    return sum(part.nbytes for part in parts)
+
+
+def _restore_generators(context: RankContext, engine: TrainingEngine, retained: RetainedState, step: int) -> None:
+    """Restore this rank's generators as of `step`, or seed new ones if this rank was replaced."""
+    own = retained.generators.get(step)
+    if own:
+        restore_generators(own)
+        return
+    seed_everything(engine.job.seed, rank=context.draws_as, step=step)
+    context.events.emit("reseeded", step=step, reason="this rank was replaced, and its generators are lost")

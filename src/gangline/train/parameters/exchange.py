@@ -50,6 +50,8 @@ class Arrival:
     head: Head
     weights: Tensor | None
     """None: those of the head before; blocks were dropped and none was merged."""
+    damage: str = ""
+    """Why the newest version could not be read and this is the one before; empty: this is the newest."""
 
 
 @dataclass(slots=True)
@@ -74,6 +76,8 @@ class StoreExchange:
         self._claimed: deque[int] = deque()
         self._arrived: dict[int, Arrival] = {}
         self._heads: dict[int, Head] = {}
+        self._damaged: set[int] = set()
+        """Shards whose newest version could not be read."""
         self._shards: tuple[RowShard, ...] = ()
         self._closing = False
         self._thread: threading.Thread | None = None
@@ -129,6 +133,12 @@ class StoreExchange:
                 return None
             self._lock.notify_all()
             return self._claimed.popleft()
+
+    @property
+    def has_arrivals(self) -> bool:
+        """Whether newer versions came down since they were last taken."""
+        with self._lock:
+            return bool(self._arrived)
 
     def take_arrivals(self) -> dict[int, Arrival]:
         """Newest versions by shard that came down since the last call."""
@@ -249,17 +259,36 @@ class StoreExchange:
                 )
             if head == known:
                 continue
-            weights = None
-            if known is None or head.version > known.version:
-                weights = self._weights(shard, head)
-                if weights is None:  # two newer ones came meanwhile
+            arrival = Arrival(head, None)
+            if known is None or head.version > known.version or shard.number in self._damaged:
+                arrival = self._newest_sound(shard, head)
+                if arrival.weights is None:  # two newer ones came meanwhile
                     continue
+                (self._damaged.add if arrival.damage else self._damaged.discard)(shard.number)
             with self._lock:
                 waiting = self._arrived.get(shard.number)
-                self._arrived[shard.number] = Arrival(head, waiting.weights if waiting and weights is None else weights)
+                if waiting and arrival.weights is None:
+                    arrival = replace(waiting, head=head)
+                self._arrived[shard.number] = arrival
             self._heads[shard.number] = head
             moved = True
         return moved
+
+    def _newest_sound(self, shard: RowShard, head: Head) -> Arrival:
+        """The version of a head, or the one before if its file is damaged; without weights: they are gone.
+
+        Raises:
+            IntegrityError: Both are damaged.
+        """
+        try:
+            return Arrival(head, self._weights(shard, head))
+        except IntegrityError as error:
+            if head.older is None:
+                raise
+            try:
+                return Arrival(head.older, self._weights(shard, head.older), damage=str(error))
+            except IntegrityError as second:
+                raise IntegrityError(f"{error}; nor can the version before be read: {second}") from error
 
     def _weights(self, shard: RowShard, head: Head) -> Tensor | None:
         form, key = weights_form(shard, self._plan), self._objects.keys.weights(shard.number, head.file)

@@ -94,7 +94,7 @@ class BlockPush:
     attempt: int
     worker: int
     versions: tuple[int, ...]
-    """Versions of the shards that the block was trained from."""
+    """Versions of the shards at the begin of the block."""
     samples: int
     loss: float | None
     """Mean loss of the block's steps; None: none of them was finite."""
@@ -150,8 +150,6 @@ class Head:
     version: int
     file: str
     """Name of the files of this version; another writer's differ."""
-    previous: str
-    """Name of the files of the version before, which stay for workers that read them; empty: there is none."""
     weights_sha256: str
     state_sha256: str
     done: BlockSet
@@ -161,6 +159,9 @@ class Head:
     """Blocks whose change was damaged, of another layout or not finite."""
     age_sum: int = 0
     """Merges between the pull and the merge of all merged pushes, added up."""
+    older: "Head | None" = None
+    """The head of the version before, whose files stay for workers that read them, and for use if those of this
+    version are damaged; None: there is none."""
 
     def require_figures(self) -> None:
         """Raise IntegrityError unless a server can have what it states."""

@@ -90,8 +90,8 @@ def put_first_version(objects: ParameterStore, shard: RowShard, plan: Plan, weig
     if objects.store.head(key) is not None:
         return
     head = Head(
-        run=plan.run, shard=shard.number, version=0, file=file_name(0), previous="", weights_sha256="",
-        state_sha256="", done=BlockSet(),
+        run=plan.run, shard=shard.number, version=0, file=file_name(0), weights_sha256="", state_sha256="",
+        done=BlockSet(),
     )  # fmt: skip
     momentum = torch.zeros(0 if shard.is_mean else shard.size)
     objects.put_if_absent(
@@ -136,6 +136,8 @@ class ShardMerger:
         """Pushes by block, and when this server first saw them."""
         self._joined: dict[int, int] = {}
         """Workers that the run did not start, with the version that their last push was merged into."""
+        self.damage = ""
+        """Why the newest version cannot be read and the one before is continued from; empty: it can."""
         self.head, self._etag, self._weights, self._momentum = self._open()
 
     @property
@@ -187,7 +189,7 @@ class ShardMerger:
                     f" {', '.join(str(push.block) for push, _, _ in taken)}; lower train.compression.outer_lr"
                 )
             version = head.version + 1
-            head = replace(head, version=version, file=file_name(version), previous=head.file)
+            head = replace(head, version=version, file=file_name(version), older=replace(self.head, older=None))
             head = write_version(
                 self._objects, self.shard, self._plan, head=head, weights=weights, momentum=momentum
             )  # fmt: skip
@@ -242,8 +244,8 @@ class ShardMerger:
         self._forget_done()
         for push in waiting:
             self._store.delete(self._keys.change(push, self.shard.number))
-        if moved and before.previous:
-            self._delete_version(before.previous)
+        if moved and before.older is not None:
+            self._delete_version(before.older.file)
 
     def _delete_version(self, file: str) -> None:
         self._store.delete(self._keys.weights(self.shard.number, file))
@@ -261,16 +263,42 @@ class ShardMerger:
         head, etag = found
         if head.shard != number:
             raise IntegrityError(f"{key}: wanted the head of shard {number}, found that of {head.shard}")
-        files = weights_form(self.shard, self._plan), state_form(self.shard, self._plan)
-        pulled = read_file(self._store, self._keys.weights(number, head.file), files[0], head.weights_sha256)
-        state = read_file(self._store, self._keys.state(number, head.file), files[1], head.state_sha256)
-        if pulled is None or state is None:
-            raise StorageError(
-                f"{key}: wanted the files of version {head.version}, found none: the head may have moved"
-            )
         for entry in self._store.list(self._keys.files(number)):
             file = entry.key.rsplit("/", 1)[1].partition(".")[0]
-            if file < f"{head.version - 1:08d}" and file != head.previous:  # another server may write newer ones now
+            kept = {head.file, head.older.file if head.older else ""}
+            if file < f"{head.version - 1:08d}" and file not in kept:  # another server may write newer ones now
                 self._store.delete(entry.key)
-        weights = state["weights"] if files[1]["weights"][1][0] else pulled["weights"]
-        return head, etag, weights, state["momentum"]
+        opened, weights, momentum = self._newest_sound(head)
+        return opened, etag, weights, momentum
+
+    def _newest_sound(self, head: Head) -> tuple[Head, Tensor, Tensor]:
+        """The head to continue from: if files of the newest version are damaged, it has what the one before had.
+
+        Blocks that were merged between the two are no longer done, so their pushes are looked at again.
+        """
+        try:
+            return head, *self._files(head)
+        except IntegrityError as error:
+            if head.older is None:
+                raise
+            try:
+                weights, momentum = self._files(head.older)
+            except IntegrityError as second:
+                raise IntegrityError(f"{error}; nor can the version before be read: {second}") from error
+            self.damage = str(error)
+            return replace(head.older, version=head.version), weights, momentum
+
+    def _files(self, head: Head) -> tuple[Tensor, Tensor]:
+        """Weights and momentum of a version."""
+        number, (pulled_form, form) = (
+            self.shard.number,
+            (weights_form(self.shard, self._plan), state_form(self.shard, self._plan)),
+        )
+        pulled = read_file(self._store, self._keys.weights(number, head.file), pulled_form, head.weights_sha256)
+        state = read_file(self._store, self._keys.state(number, head.file), form, head.state_sha256)
+        if pulled is None or state is None:
+            raise StorageError(
+                f"{self._keys.head(number)}: wanted the files of version {head.version}, found none: the head may have"
+                " moved"
+            )
+        return state["weights"] if form["weights"][1][0] else pulled["weights"], state["momentum"]

@@ -21,6 +21,7 @@ from gangline.train.parameters.layout import (
     RunBlocks,
 )
 from gangline.train.parameters.merge import Merge, ShardMerger
+from gangline.train.parameters.watch import WorkerWatch
 from gangline.train.runtime.context import RankContext
 from gangline.units import counted
 
@@ -91,8 +92,7 @@ class MergeServer:
         self._mergers: list[ShardMerger] = []
         self._inbox: PushInbox | None = None
         self._since_report = _Progress()
-        self._pushed = dict.fromkeys(range(1, plan.num_workers + 1), time.monotonic())
-        """When a push of each worker was last merged; one that joined may be silent for good."""
+        self._watch = WorkerWatch(plan.num_workers, now=time.monotonic())
 
     def once(self) -> bool:
         """Open the shards, if the workers have begun, and merge what is due; whether anything happened."""
@@ -103,6 +103,9 @@ class MergeServer:
             self._context.events.emit("push_refused", block=block, reason=reason)
         happened = bool(refused)
         for merger in self._mergers:
+            if merger.damage:
+                self._context.events.emit("version_damaged", shard=merger.shard.number, reason=merger.damage)
+                merger.damage = ""
             for push in pushes:
                 merger.add(push)
             if merger.is_due():
@@ -144,13 +147,14 @@ class MergeServer:
         seen.tokens += sum(each.tokens for each in merge.pushes)
         samples = self._blocks.samples_in(merge.head.done)
         workers = sorted({each.worker for each in merge.pushes})
-        self._pushed |= {each.worker: now for each in merge.pushes if each.worker in self._pushed}
-        silent = min(self._pushed, key=self._pushed.__getitem__)
+        for name, fields in self._watch.see(merge.pushes, now=now):
+            context.events.emit(name, **fields)
+        silent, silent_seconds = self._watch.longest_silence(now)
         context.events.emit(
             "merged", version=merge.head.version, blocks=merge.head.done.count, of=self._blocks.count, workers=workers,
             ages=list(merge.ages), dropped=list(merge.dropped), refused=merge.refused,
             age_mean=merge.head.age_sum / max(merge.head.merged, 1), num_dropped=merge.head.dropped,
-            num_refused=merge.head.refused, silent_seconds=now - self._pushed[silent], silent_worker=silent,
+            num_refused=merge.head.refused, silent_seconds=silent_seconds, silent_worker=silent,
             sent_bytes=sum(each.wire_bytes[0] for each in merge.pushes),
             received_bytes=sum(each.wire_bytes[1] for each in merge.pushes),
         )  # fmt: skip

@@ -1,7 +1,9 @@
 """Outer steps of a worker of a parameter server: after each block its change is pushed, and what was merged is taken.
 
 Weights are what was merged last plus the changes of own blocks that this merge does not contain: progress between a
-push and its merge is neither lost nor counted twice. What compression leaves out of a change goes with the next one.
+push and its merge is neither lost nor counted twice. What was merged is taken within a block, too, under the progress
+of that block: changes from weights of a whole block ago do not go together with an outer momentum of 0.9. What
+compression leaves out of a change goes with the next one.
 """
 
 import time
@@ -32,6 +34,8 @@ from gangline.train.parameters.layout import (
 from gangline.train.parameters.merge import codec_of
 from gangline.train.runtime.context import RankContext
 
+TAKES = 4
+"""Times in a block, its begin included, at which newer weights are taken."""
 WAIT_SECONDS = 0.5
 CLOSE_SECONDS = 20.0
 """Longest time for the last push of a worker that was asked to stop."""
@@ -154,7 +158,7 @@ class WorkerStep:
         self._encoder = ChangeEncoder(self._shards, self._layout.size, plan.parameters.compression)
         self._blend = BlendedWeights(self._shards, self._layout.size)
         self._before = torch.zeros(0)
-        """Weights at the begin of the block."""
+        """Weights that the block's progress comes on top of: those at its begin, or at the last take within it."""
         self._versions: tuple[int, ...] = ()
         self._block, self._end, self._began = -1, 0, time.monotonic()
         self._losses: list[float] = []
@@ -193,15 +197,20 @@ class WorkerStep:
     def advance(self, progress: Position) -> bool:
         """Move `progress` to the next block, from the newest weights; False: this worker was asked to stop. Collective.
 
-        Within a block nothing happens.
+        Within a block, newer weights are taken now and then.
         """
         if self._block >= 0 and progress.step < self._end:
+            if (progress.step - self._blocks.first_step(self._block)) % max(1, self._blocks.block_steps // TAKES) == 0:
+                self._take_within_block()
             return True
         self._context.phase("exchange")
+        if self._plan.world_size > 1:
+            heartbeat.expect(STORE_SILENCE_SECONDS)
         what, block = self._agreed(self._next() if self._exchange is not None else (_STOP, 0))
         if what == _STOP:
             return False
         self._take_weights()
+        self._versions = tuple(self._blend.versions)
         self._context.clock.switch("other")
         self._losses, self._tokens, self._began = [], 0, time.monotonic()
         if what == _END:
@@ -269,18 +278,30 @@ class WorkerStep:
         """What rank 0 says."""
         if self._plan.world_size == 1:
             return own
-        heartbeat.expect(STORE_SILENCE_SECONDS)
         word = torch.tensor(own)
         dist.broadcast(word, src=0, group=self._context.groups.control)
         return int(word[0]), int(word[1])
 
-    def _take_weights(self) -> None:
-        """Blend what arrived, in all ranks."""
+    def _take_within_block(self) -> None:
+        """Take what was merged since, if anything was, and keep the progress of the block. Collective."""
+        arrived, _ = self._agreed((int(self._exchange is not None and self._exchange.has_arrivals), 0))
+        if arrived:
+            self._context.phase("exchange")
+            after = self._row.read()
+            self._take_weights(after - self._before if self._exchange is not None else None)
+            self._context.clock.switch("other")
+
+    def _take_weights(self, progress: Tensor | None = None) -> None:
+        """Blend what arrived with the `progress` of a block that has begun, in all ranks."""
         row = torch.empty(self._layout.size)
         if self._exchange is not None:
-            self._blend.take(self._exchange.take_arrivals())
-            row, self._versions = self._blend.weights(), tuple(self._blend.versions)
+            arrivals = self._exchange.take_arrivals()
+            for shard, arrival in arrivals.items():
+                if arrival.damage:
+                    self._context.events.emit("version_damaged", shard=shard, reason=arrival.damage)
+            self._blend.take(arrivals)
+            self._before = self._blend.weights()
+            row = self._before if progress is None else self._before + progress
         if self._plan.world_size > 1:
             dist.broadcast(row, src=0, group=self._context.groups.control)
         self._row.write(row)
-        self._before = row if self._exchange is not None else self._before

@@ -142,8 +142,8 @@ class _Coordinator:
 
 
 def _carried_members(context: RankContext) -> RoundMembers:
-    """Members that the driver's coordinator asks: it finds the calls in the gang's folder."""
-    folder = context.scratch / MAILBOX
+    """Members that the coordinator of the gang asks: it finds the calls in the folder that both share."""
+    folder = context.mailbox or context.scratch / MAILBOX
     folder.mkdir(exist_ok=True)
     federation = context.plan.federation
     assert federation is not None, "a federated plan"

@@ -74,6 +74,8 @@ class RankContext:
     """Data sets of the plan, once `fetch_data` has opened them; None: it names none."""
     scratch: Path = Path()
     """Folder for state that may be moved from memory to disk."""
+    mailbox: Path | None = None
+    """Folder that is shared with the coordinator of a federation alone; None: it is one in `scratch`."""
     metrics: LineFile | None = None
     """File of the loss curve; on rank 0 only."""
     save_every: int = 0
@@ -213,6 +215,7 @@ def of_gang(environment: RankEnvironment, plan: Plan, *, device: torch.device, g
         metrics=LineFile(env.out / METRICS) if env.rank == 0 else None,
         data_folder=env.home / "data",
         scratch=env.home,
+        mailbox=env.mailbox,
         save_every=env.save_every or 0,
         redone_until=last_step(events_path(env)) if env.generation and not plan.worker else 0,
     )

@@ -92,7 +92,8 @@ def loses_failures(call: ShellCall, *, tools: re.Pattern[str], read: Callable[[s
         if text is None or len(known) > _MOST_SCRIPTS:
             return True
         words = _code(text)
-        strict = _strictness(each, words, tools)
+        errexit = (each.errexit or _begins_strictly(words, tools)) and not _NO_ERREXIT.search(words)
+        strict = _Strictness(errexit, each.pipefail or _PIPEFAIL.search(words) is not None)
         if _loses_by_itself(words, tools, strict):
             return True
         found = list(_calls(words, read, strict))
@@ -109,11 +110,6 @@ class _Strictness(NamedTuple):
 
     errexit: bool
     pipefail: bool
-
-
-def _strictness(call: ShellCall, words: str, tools: re.Pattern[str]) -> _Strictness:
-    errexit = (call.errexit or _begins_strictly(words, tools)) and not _NO_ERREXIT.search(words)
-    return _Strictness(errexit, call.pipefail or _PIPEFAIL.search(words) is not None)
 
 
 def _loses_by_itself(words: str, tools: re.Pattern[str], strict: _Strictness) -> bool:

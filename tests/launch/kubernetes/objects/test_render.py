@@ -138,8 +138,10 @@ def test_pods_that_were_asked_to_leave_are_replaced_and_failed_ones_are_not(kind
 @pytest.mark.parametrize("name", sorted(cases()))
 def test_every_object_can_be_found_by_gang_and_run(name):
     kind, given = cases()[name]
-    for thing in in_order(render_as(kind, given)):
-        assert thing["metadata"]["name"] == given.podset.name
+    rendered = render_as(kind, given)
+    shared = [thing for _, thing in rendered.shared]
+    for thing in in_order(rendered):
+        assert thing["metadata"]["name"] == given.podset.name or thing in shared
         assert thing["metadata"]["namespace"] == "gangs"
         assert thing["metadata"]["labels"]["gangline/gang"] == given.podset.name
         assert thing["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "gangline"

@@ -21,9 +21,10 @@ from gangline.launch.kubernetes.client.api import (
     ApiUnavailable,
     KubernetesApi,
     Object,
+    parse_path,
 )
 from gangline.launch.kubernetes.lifecycle.final_state import read_final_state
-from gangline.launch.kubernetes.objects.labels import secret_name
+from gangline.launch.kubernetes.objects.labels import GANG, secret_name
 from gangline.launch.kubernetes.objects.render import Rendered, owned, owner_patch
 from gangline.launch.kubernetes.objects.service_and_secret import secret, secrets_path
 from gangline.launch.kubernetes.state.roots import Root, RootKind, find_root, require_same_podset
@@ -123,6 +124,8 @@ class Submitter:
             put_secret(self.api, root, values)
         for path, body in rendered.around:
             self._put(path, owned(body, root.object))
+        for path, body in rendered.shared:
+            self._take(path, owned(body, root.object))
         # with the uid: a root that was deleted and created again belongs to another submitter
         self.api.patch(root.path, _merged({"metadata": {"uid": root.uid}}, rendered.release))
 
@@ -133,6 +136,36 @@ class Submitter:
         except (ApiConflict, ApiUnavailable):
             if self.api.patch(f"{path}/{body['metadata']['name']}", body) is None:
                 self.api.create(path, body)
+
+    def _take(self, path: str, body: Object) -> None:
+        """Create an object whose name other gangs want, too, or take it over from one that has ended.
+
+        Raises:
+            CapacityError: Another gang has it.
+        """
+        place, own = f"{path}/{body['metadata']['name']}", body["metadata"]["labels"][GANG]
+        try:
+            self.api.create(path, body)
+        except ApiConflict:
+            found = self.api.patch(place, {})  # accounts of drivers may not read it, and a patch answers with it
+            if found is None:
+                self.api.create(path, body)
+                return
+            holder = str((found["metadata"].get("labels") or {}).get(GANG, ""))
+            if holder != own:
+                self._require_ended(holder, place)
+            version = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}}
+            self.api.patch(place, _merged(body, version))
+
+    def _require_ended(self, holder: str, place: str) -> None:
+        """Raises CapacityError unless `holder` was a gang, and has ended."""
+        root = find_root(self.api, holder, self.kinds) if holder else None
+        if not holder or (root is not None and root.outcome is None):
+            who = f"gang {holder}" if holder else "an object that is no gang's"
+            raise CapacityError(
+                f"wanted {parse_path(place)} for the members of this run, found that {who} has it; one federated run at"
+                " a time uses a kit"
+            )
 
 
 def _is_released(root: Root, release: Mapping[str, object]) -> bool:

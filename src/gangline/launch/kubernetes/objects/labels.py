@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 
 CONTAINER = "node"
 """Name of the container of every pod; Kubeflow Trainer looks for this name."""
+COORDINATOR = "coordinator"
+"""Name of the container that has the kits of a federation; `manifests/base/cluster/admission.yaml` knows it."""
 CHILD = "node"
 """Name of the only replicated Job of a JobSet; part of the names of its Job and pods."""
 DEADLINE = "GANGLINE_DEADLINE_SECONDS"

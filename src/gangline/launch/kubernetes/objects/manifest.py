@@ -13,6 +13,7 @@ from gangline.launch.kubernetes.objects.render import Rendered, RootName, render
 from gangline.launch.kubernetes.objects.render_context import RenderContext
 from gangline.launch.kubernetes.objects.trainjob import shared_runtime
 from gangline.sanitize import visible
+from gangline.spec.gang.coordinator import coordinator_of
 
 
 def render_yaml(kind: RootName, context: RenderContext) -> str:
@@ -45,7 +46,7 @@ def dry_run(api: KubernetesApi, kind: RootName, context: RenderContext) -> None:
     """
     rendered = render_as(kind, context)
     root = () if rendered.before else ((rendered.root_path, rendered.root),)
-    for path, thing in (*rendered.before, *root, *rendered.around):
+    for path, thing in (*rendered.before, *root, *rendered.around, *rendered.shared):
         with suppress(ApiConflict):
             api.create(path, thing, dry_run=True)
 
@@ -53,7 +54,7 @@ def dry_run(api: KubernetesApi, kind: RootName, context: RenderContext) -> None:
 def in_order(rendered: Rendered) -> list[Object]:
     """The objects after a submit, without owner references, whose uids only the server knows."""
     before = [thing for _, thing in rendered.before]
-    around = [thing for _, thing in rendered.around]
+    around = [thing for _, thing in (*rendered.around, *rendered.shared)]
     return [*before, merge(rendered.root, rendered.release), *around]
 
 
@@ -102,11 +103,13 @@ _Plain.add_representer(str, _text)
 
 
 def _heading(kind: RootName, context: RenderContext) -> str:
-    podset = context.podset
-    if not podset.secrets:
-        return ""
-    job = podset.name if kind == "job" else job_of(podset.name)
-    return (
-        f"# Must exist first: Secret {secret_name(job)} in namespace {context.namespace}"
-        f" with the keys {', '.join(podset.secrets)}.\n"
+    podset, wanted = context.podset, []
+    if podset.secrets:
+        job = podset.name if kind == "job" else job_of(podset.name)
+        wanted.append((secret_name(job), ", ".join(podset.secrets)))
+    if (found := coordinator_of(podset.env)) is not None:
+        wanted += [(name, key) for name, _, key in (each.partition("/") for each in (found.kit, found.admin))]
+    return "".join(
+        f"# Must exist first: Secret {name} in namespace {context.namespace} with the keys {keys}.\n"
+        for name, keys in wanted
     )

@@ -1,4 +1,4 @@
-"""Network policy of a gang: what it reaches, and that its pods and monitoring reach it.
+"""Network policy of a gang: what it reaches, and that its pods, monitoring and members of its federation reach it.
 
 It reaches its own pods, name servers, its store, the sources of its data and the trackers that its program joins.
 
@@ -14,6 +14,7 @@ from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.labels import GANG, collection_path
 from gangline.launch.kubernetes.objects.render_context import RenderContext, metadata
+from gangline.spec.gang.coordinator import coordinator_of
 from gangline.spec.gang.podset import TRACKERS_KEY
 from gangline.spec.gang.shard_access import SHARDS_KEY, ShardAccess
 
@@ -39,6 +40,8 @@ def network_policy(context: RenderContext) -> Object:
     if context.metrics_ports:
         ports = [_tcp(context.metrics_ports[0], last=context.metrics_ports[-1])]
         ingress.append({"from": [_namespaces(_MONITORING_NAMESPACES)], "ports": ports})
+    if found := coordinator_of(context.podset.env):
+        ingress.append({"ports": [_tcp(found.port)]})  # members are anywhere; their certificates let them in
     return {
         "apiVersion": _GROUP_VERSION,
         "kind": "NetworkPolicy",

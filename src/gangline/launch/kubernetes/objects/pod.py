@@ -4,6 +4,7 @@ import math
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.objects import coordinator
 from gangline.launch.kubernetes.objects.labels import CONTAINER, PLACEMENT_GATE, POOL, SCHEDULERS, secret_name
 from gangline.launch.kubernetes.objects.pod_environment import (
     CONTROL_PORT,
@@ -41,8 +42,10 @@ def pod_template(context: RenderContext, *, job: str, subdomain: str | None = No
         "securityContext": _security(context),
         "tolerations": _tolerations(context),
         "containers": [_container(context, f"{job}-0.{context.podset.name}")],
-        "volumes": volumes(context, job=job),
+        "volumes": [*volumes(context, job=job), *coordinator.volumes(context, job=job)],
     }
+    if sidecars := coordinator.containers(context):
+        spec["initContainers"] = sidecars
     if subdomain is not None:
         spec["subdomain"] = subdomain
     if context.priority_class is not None:
@@ -121,7 +124,7 @@ def _container(context: RenderContext, master: str) -> Object:
         },
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": volume_mounts(context),
+        "volumeMounts": [*volume_mounts(context), *coordinator.rank_mounts(context)],
     }
 
 

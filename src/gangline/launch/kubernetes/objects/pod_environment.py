@@ -3,6 +3,7 @@
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.labels import DEADLINE, INDEX
 from gangline.launch.kubernetes.objects.render_context import RenderContext
+from gangline.spec.gang.coordinator import coordinator_of
 from gangline.spec.gang.podset import PodSet
 
 RENDEZVOUS_PORT, CONTROL_PORT, READY_PORT = 29_500, 29_501, 29_502
@@ -11,6 +12,8 @@ HOME = "/gangline"
 USER = "gangline"
 """The uid has no name in foreign images, and torch before 2.12 looks one up on import."""
 CHECKPOINT_KEY, STORE_CREDENTIALS = "checkpoint-key", "store-credentials"
+MAILBOX_FOLDER = "/var/run/gangline/federation"
+"""Folder that the rank and the coordinator of a federation share, and no other one."""
 
 
 def pod_environment(context: RenderContext, *, master: str) -> list[Object]:
@@ -59,6 +62,8 @@ def _gang(context: RenderContext) -> dict[str, str]:
     }
     if STORE_CREDENTIALS in podset.secrets:
         own["GANGLINE_STORE_CREDENTIALS_FILE"] = f"{SECRETS_FOLDER}/{STORE_CREDENTIALS}"
+    if coordinator_of(podset.env) is not None:
+        own["GANGLINE_MAILBOX"] = MAILBOX_FOLDER
     if podset.metrics_port_base is not None:
         own["GANGLINE_METRICS_PORT"] = str(podset.metrics_port_base)
     if podset.deadline_seconds is not None:

@@ -12,7 +12,7 @@ from typing import Literal
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
-from gangline.launch.kubernetes.objects import network_policy
+from gangline.launch.kubernetes.objects import coordinator, network_policy
 from gangline.launch.kubernetes.objects.job import job, jobs_path
 from gangline.launch.kubernetes.objects.jobset import jobset, jobsets_path
 from gangline.launch.kubernetes.objects.kai import require_gang
@@ -28,6 +28,7 @@ from gangline.launch.kubernetes.objects.trainjob import (
 )
 from gangline.launch.kubernetes.objects.volcano import pod_group, pod_groups_path
 from gangline.spec.config.site import LaunchTable, PodTable
+from gangline.spec.gang.coordinator import coordinator_of
 from gangline.spec.gang.podset import PodSet
 
 __all__ = [
@@ -57,6 +58,8 @@ class Rendered:
     root: Object
     around: tuple[PathAndObject, ...]
     """Objects that the root owns, see `owned`. The launcher creates the Secret, see `secret`."""
+    shared: tuple[PathAndObject, ...]
+    """Objects likewise whose names other gangs want, too: one at a time has them."""
     release: Object
     """Merge patch that makes the root runnable; the last write."""
 
@@ -95,7 +98,7 @@ def render(
         podset=podset, namespace=namespace, pod=pod, launch=launch, facts=facts, route=route, now=now, owner=owner,
         pod_annotations=pod_annotations or {}, queue_labels=queue_labels or {},
     )  # fmt: skip
-    return render_as(choose_root(launch, facts), context)
+    return render_as(choose_root(launch, facts) if coordinator_of(podset.env) is None else "job", context)
 
 
 def render_as(kind: RootName, context: RenderContext) -> Rendered:
@@ -108,6 +111,7 @@ def render_as(kind: RootName, context: RenderContext) -> Rendered:
         root_path=root_path,
         root=root,
         around=_around(context, kind),
+        shared=tuple((services_path(context.namespace), each) for each in coordinator.services(context)),
         release=_release(context),
     )
 
