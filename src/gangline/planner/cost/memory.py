@@ -63,7 +63,7 @@ class RankMemory:
         return tuple(MemoryCause(cause=name, size_bytes=size) for name, size in self.by_cause.items())
 
     def fit(self, usable_bytes: float | None) -> Fit:
-        """Need of the rank beside what it may hold."""
+        """Need of the rank, and what it may hold."""
         cause, size = max(self.by_cause.items(), key=lambda each: each[1])
         return Fit(self.total, usable_bytes, f"{cause} {format_bytes(size)}", self.causes)
 
