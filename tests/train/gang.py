@@ -107,8 +107,8 @@ class Generation:
         """Exit codes of the ranks that have ended."""
         return self._codes()
 
-    def wait(self) -> list[int]:
-        deadline = time.monotonic() + DEADLINE_SECONDS
+    def wait(self, seconds: float = DEADLINE_SECONDS) -> list[int]:
+        deadline = time.monotonic() + seconds
         while len(codes := self._codes()) < self.world_size:
             assert time.monotonic() < deadline, f"only {codes} ended; log of 0:\n{self.gang.log()}"
             time.sleep(0.01)

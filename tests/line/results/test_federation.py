@@ -54,6 +54,12 @@ def test_rounds_are_counted_once_and_what_was_refused_each_time():
     assert found.accountant == "opacus 1.6.0"
 
 
+def test_rounds_whose_events_a_lost_pod_took_along_were_merged():
+    rest = [event("round", number, 7, generation=1) for number in range(4, 9)]
+    assert read_federation([lines(*rest)], PLAN, rounds=8).merged == 8
+    assert read_federation([lines(*rest, event("round", 9**9, 7))], PLAN, rounds=8).merged == 8
+
+
 def test_wild_events_of_a_rank_say_little_and_break_nothing():
     wild = {
         "event": "round",

@@ -129,12 +129,21 @@ def training(checkouts):
     """A run whose workers have pushed; its driver ends with the block."""
     driver = checkouts.own.start("run")
     try:
-        record = until(lambda: next(iter(list_runs(checkouts.store)), None), "a record", seconds=LONG_SECONDS)
-        until(lambda: checkouts.store.list(f"{record.gang_prefix}/parameters/pushes/"), "a push", seconds=LONG_SECONDS)
+        record = until(
+            lambda: still(driver, next(iter(list_runs(checkouts.store)), None)), "a record", seconds=LONG_SECONDS
+        )
+        pushes = f"{record.gang_prefix}/parameters/pushes/"
+        until(lambda: still(driver, checkouts.store.list(pushes)), "a push", seconds=LONG_SECONDS)
         yield driver, record
     finally:
         driver.kill()
         driver.communicate()
+
+
+def still(driver, found):
+    """What was found while the driver runs."""
+    assert driver.poll() is None, driver.stdout.read()
+    return found
 
 
 def events_of(checkouts):

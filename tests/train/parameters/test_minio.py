@@ -28,6 +28,8 @@ SERVERS, SHAKY_WORKER, SLOW_WORKER, AWAY_WORKER = range(4)
 RULES = {SERVERS: SHAKY, SHAKY_WORKER: SHAKY, SLOW_WORKER: SLOW, AWAY_WORKER: ()}
 BLOCKS_A_STEP = 3 / 4
 AWAY_SECONDS = 6.0
+WHOLE_SECONDS = 400.0
+"""A whole run at full size, on a busy machine."""
 
 
 class Lines:
@@ -76,8 +78,10 @@ def plan_of(steps):
     )  # fmt: skip
 
 
-def kill(gang, ranks):
+def kill(gang, ranks, *, lives):
+    """Kill the ranks of a gang that has started so many times, once the last one has begun."""
     for rank in range(ranks):
+        until(lambda rank=rank: len(gang.events(rank, "started")) == lives, seconds=WHOLE_SECONDS)
         os.kill(gang.events(rank, "started")[-1]["pid"], signal.SIGKILL)
 
 
@@ -103,7 +107,7 @@ def test_blocks_over_broken_lines_are_merged_once_each(make_gang, lines, steps):
     away.shut()
     time.sleep(AWAY_SECONDS)
     away.open()
-    codes = {part: generation.wait() for part, (_, generation) in parts.items()}
+    codes = {part: generation.wait(WHOLE_SECONDS) for part, (_, generation) in parts.items()}
     assert codes == {0: [0, 0], 1: [0], 2: [0], 3: [0]}, [gang.log() for gang in gangs]
     pushes = assert_every_block_counts_once(plan, lines.store)
     struck = {part: {each.rule.action for each in proxy.strikes} for part, proxy in lines.proxies.items()}
@@ -124,10 +128,10 @@ def test_servers_and_workers_that_are_killed_lose_no_block(make_gang, lines, kil
         part = (SERVERS, SHAKY_WORKER)[number % 2]
         ranks = 2 if part == SERVERS else 1
         until(lambda number=number: len(pushes_of(plan, lines.store)) > 3 * number)
-        kill(gangs[part], ranks)
+        kill(gangs[part], ranks, lives=1 + number // 2)
         assert parts[part][1].wait() == [SIGKILL_CODE] * ranks
         parts |= launch_parts(make_gang, plan, chosen=[part], **start)
-    codes = {part: generation.wait() for part, (_, generation) in parts.items()}
+    codes = {part: generation.wait(WHOLE_SECONDS) for part, (_, generation) in parts.items()}
     assert codes == {0: [0, 0], 1: [0], 2: [0], 3: [0]}, [gang.log() for gang in gangs]
     assert_every_block_counts_once(plan, lines.store)
     assert gangs[0].result().final_step == plan.steps

@@ -18,7 +18,9 @@ _QUARTERS = 4
 def read_federation(texts: Sequence[bytes | Iterable[bytes]], plan: FederationPlan, *, rounds: int) -> FederationResult:
     """Summary of the event files of rank 0, one per gang of the stage in order.
 
-    A round that a restart repeated counts once, by its last merge; what was refused and sent counts each time.
+    A round that a restart repeated counts once, by its last merge; what was refused and sent counts each time. A lost
+    pod takes its last events with it: a round is asked once those before it were merged and saved, so the last one says
+    how many were.
     """
     answered: dict[int, float] = {}
     merges = lost = up = down = 0
@@ -38,10 +40,11 @@ def read_federation(texts: Sequence[bytes | Iterable[bytes]], plan: FederationPl
         else:
             merges += 1
             answered[_count(event, "round")] = float(_count(event, "answered"))
+    merged = min(max(answered, default=0), rounds)
     numbers = [answered[number] for number in sorted(answered)]
     return FederationResult(
         engine="simulated" if plan.simulated else _joined(engines) or "unknown", roster=len(plan.roster),
-        answered=_by_quarter(numbers), rounds=rounds, merged=len(answered), lost=lost, repeated=merges - len(answered),
+        answered=_by_quarter(numbers), rounds=rounds, merged=merged, lost=lost, repeated=merges - len(answered),
         refused=dict(sorted(refused.items())[:_MOST_REASONS]), secure_sum=plan.table.secure_sum,
         epsilon=plan.table.epsilon, delta=plan.table.delta if plan.table.epsilon is not None else None,
         spent=max(spent, default=None), accountant=_joined(accountants), bytes_up=up, bytes_down=down,
