@@ -20,7 +20,7 @@ TWO = Site(gpu={"a": GpuTable(memory_bytes=40e9), "b": GpuTable(memory_bytes=80e
 def test_servers_hold_the_gpus_that_are_asked_for(wanted, nodes, inside):
     found = hypothetical_inventory(H100, wanted)
     assert (found.num_nodes, found.gpus.count, found.gpus.name) == (nodes, inside, "h100")
-    assert open_pool(H100, found).price_per_hour == 2.0
+    assert open_pool(H100, found).gpu.price_per_hour == 2.0
 
 
 def test_servers_hold_shards_only_in_memory_that_the_site_states():

@@ -103,7 +103,6 @@ def formula_of(problem: PlanProblem, layout: Layout, options: Setting, *, overla
     computed = next((term.seconds for term in terms if term.part == "compute"), None)
     if inputs.host is not None and problem.optimizer.matrix_work is not None:
         missing = NO_MATRIX_RULE
-    count = max((factor.count for factor in (known.step, *known.factors.values())), default=0)
     return Forecast(
         wire_bytes=sent,
         step_seconds=None if missing else sum(term.seconds for term in terms) - _of_saves(terms),
@@ -112,7 +111,7 @@ def formula_of(problem: PlanProblem, layout: Layout, options: Setting, *, overla
         updates=updates,
         device_name=problem.device_name,
         missing=missing,
-        origin="traced" if missing else f"calibrated n={count}" if count else f"rates {speeds.origin}",
+        origin="traced" if missing else known.origin(f"rates {speeds.origin}"),
     )
 
 

@@ -14,7 +14,7 @@ from gangline.planner.problem import PlanProblem
 from gangline.planner.settings import OFFLOAD_EFFORT, Fit, FittedSetting, Setting, StepLoad, effort, memories
 from gangline.spec.config.line import Line
 from gangline.spec.devices import Inventory
-from gangline.spec.forecast import Forecast, MemoryCause
+from gangline.spec.forecast import Forecast
 from gangline.spec.plan import Memory
 from gangline.units import format_bytes
 
@@ -98,10 +98,7 @@ class PlanRequest(PlanProblem):
         room = pool.usable_host_bytes(local)
         if room is not None and on_host > room:
             return Fit(on_host, room, f"shards on the host {format_bytes(on_host)}")
-        parts = rank_parts(self.profile, layout, load)
-        cause = max(parts.by_cause.items(), key=lambda each: each[1])
-        causes = tuple(MemoryCause(cause=name, size_bytes=size) for name, size in parts.by_cause.items())
-        return Fit(parts.total, usable, f"{cause[0]} {format_bytes(cause[1])}", causes)
+        return rank_parts(self.profile, layout, load).fit(usable)
 
     def seconds(self, layout: Layout) -> float | None:
         """Median step of runs of this layout on equal devices, however they were run; None: there are none."""

@@ -33,7 +33,7 @@ from gangline.spec.plan import Candidate, Memory, Verdict
 from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import STRATEGIES
 from gangline.spec.transformer import Transformer
-from gangline.units import format_bytes, format_number, format_step
+from gangline.units import format_number, format_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +182,10 @@ def _by_formula(pair: GpuPair, model: Transformer) -> PlanChoice | Candidate:
 
 def _need(pair: GpuPair, best: UnlikeGang[LayoutPlan]) -> Fit:
     """Need of the fuller kind."""
-    fits = []
-    for plan, request in zip(best.kinds, pair.requests, strict=True):
-        cause, size = max(plan.memory.by_cause.items(), key=lambda each: each[1])
-        usable = request.pool.usable_bytes(request.pool.slots)
-        fits.append(Fit(plan.memory.total, usable, f"{cause} {format_bytes(size)}"))
+    fits = (
+        plan.memory.fit(request.pool.usable_bytes(request.pool.slots))
+        for plan, request in zip(best.kinds, pair.requests, strict=True)
+    )
     return max(fits, key=lambda each: each.ratio or 0.0)
 
 

@@ -12,8 +12,7 @@ from tests.planner.formula.reference import EIGHT, R1
 from tests.planner.formula.test_reference_case import SITE
 
 from gangline.cli.commands.plan import PlanQuestion
-from gangline.cli.view.formula_page import hypothetical_page
-from gangline.cli.view.formula_table import formula_table, memory_bar
+from gangline.cli.view.formula_page import formula_table, hypothetical_page, memory_bar
 from gangline.errors import ConfigError, GateError, UsageError
 from gangline.fabric.inventory import Fabric, Group
 from gangline.line.gangs.stated_network import PlannedNetwork

@@ -1,23 +1,31 @@
 """Page of a plan for a model known by its shape: table, bound, risk, storage, and where each number comes from."""
 
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 
 from gangline.cli.output import wrap_facts
-from gangline.cli.view.formula_table import formula_table, interruption_words, storage_lines
-from gangline.cli.view.update_line import bucket_line, update_line
+from gangline.cli.view.plan_lines import (
+    MOST_ROWS,
+    bucket_line,
+    budget_line,
+    explained,
+    number_line,
+    restart_line,
+    update_line,
+)
 from gangline.line.stages.hypothetical import HypotheticalPlan, saves_of
 from gangline.line.stages.optimizer_plan import optimizer_plans, predicted
 from gangline.optim.plan.explain import explain_ranks, explain_stages
 from gangline.planner.choice import PlanChoice
+from gangline.planner.cost.interruptions import StorageCost
 from gangline.planner.cost.memory import num_owners
 from gangline.planner.cost.optimizer import matrix_updates, optimizer_model
 from gangline.planner.layouts.layout import Layout
-from gangline.report.facts import MARKS
-from gangline.report.text import percent, step_time
+from gangline.report.text import clean, percent, step_time
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
-from gangline.spec.forecast import Forecast
+from gangline.spec.forecast import Forecast, MemoryCause
 from gangline.spec.plan import Candidate
 from gangline.units import format_bytes, format_count, format_seconds
 
@@ -28,7 +36,7 @@ def hypothetical_page(found: HypotheticalPlan, *, why: bool, terms: str | None =
     capacity = max(float(each.gpus.memory_bytes or 0) if each.gpus else 0.0 for each in inventory.kinds)
     settings = choice.search.settings if choice.search else {}
     table = formula_table(choice.candidates, settings, capacity_bytes=capacity, width=width, every=why)
-    lines = [*_footer(choice, found.site), f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}"]
+    lines = [*_footer(choice, found.site), budget_line(found.budget)]
     saves = storage_lines(saves_of(found.site, choice, line, found.profile), found.site.plan.saves_to)
     lines += [f"saves     {each}" for each in saves]
     lines += _optimizer(found, why=why)
@@ -36,8 +44,7 @@ def hypothetical_page(found: HypotheticalPlan, *, why: bool, terms: str | None =
         lines.append(f"links     {found.links}")
     if found.certificate is not None:
         lines.append(f"network   {found.certificate.line}")
-    explained = [choice.candidate(terms)] if terms else choice.candidates[:_EXPLAINED] if why else ()
-    lines += [part for each in explained for part in why_lines(choice, each)]
+    lines += [part for each in explained(choice, why=why, terms=terms) for part in why_lines(choice, each)]
     wrapped = [part for each in lines for part in wrap_facts(each, width)]
     heading = wrap_facts(_heading(line, found.site, inventory, choice), width)
     return "\n".join([*heading, table, *wrapped])
@@ -110,28 +117,21 @@ def _footer(choice: PlanChoice, site: Site) -> Iterator[str]:
         yield f"training  {format_seconds(choice.forecast.wall_seconds)} on {choice.mesh.world_size} GPUs"
 
 
-_EXPLAINED = 2
-"""Plans whose numbers are printed one by one."""
-
-
 def why_lines(choice: PlanChoice, candidate: Candidate) -> list[str]:
     """The terms of one row of the table, each with its origin."""
     forecast, settings = candidate.forecast, choice.search.settings if choice.search else {}
     lines = [f"known     {settings.get(candidate.name, candidate.name)}: {forecast.way}"]
-    lines += [
-        f"            {each.cause:14}{format_bytes(each.size_bytes):>8}  formula" for each in forecast.memory_causes
-    ]
-    lines += [f"            {each.part:14}{_step(each.seconds):>8}  {each.origin}" for each in forecast.terms]
+    lines += [number_line(each.cause, format_bytes(each.size_bytes), "formula") for each in forecast.memory_causes]
+    lines += [number_line(each.part, _step(each.seconds), each.origin) for each in forecast.terms]
     return [*lines, *bucket_line(forecast.buckets), *_sums(forecast)]
 
 
 def _sums(forecast: Forecast) -> Iterator[str]:
     if forecast.memory_bytes is not None:
-        yield f"            {'memory':14}{format_bytes(forecast.memory_bytes):>8}  sum of its causes"
+        yield number_line("memory", format_bytes(forecast.memory_bytes), "sum of its causes")
     if forecast.step_seconds is not None:
-        yield f"            {'step':14}{_step(forecast.step_seconds):>8}  sum of its parts"
-    if forecast.restart is not None:
-        yield f"            {'restart':14}{format_seconds(forecast.restart.seconds):>8}  {forecast.restart.origin}"
+        yield number_line("step", _step(forecast.step_seconds), "sum of its parts")
+    yield from restart_line(forecast)
     if forecast.missing:
         yield f"            no step time: {forecast.missing}"
 
@@ -139,3 +139,129 @@ def _sums(forecast: Forecast) -> Iterator[str]:
 def _step(seconds: float) -> str:
     """Seconds of a step as the table has them: to two digits, less in milliseconds."""
     return f"{seconds:.2f} s" if seconds >= 1 else step_time(seconds)
+
+
+CAUSES = {
+    "weights": "wgt",
+    "gradients": "grad",
+    "optimizer": "optm",
+    "activations": "activ",
+    "buffers": "buf",
+    "updates": "upd",
+}
+_WIDE = 100
+"""Columns that the bytes of each cause have room in."""
+_MARKS = 20
+"""Length of the bar of a whole device."""
+_LETTERS = {
+    "weights": "W", "gradients": "G", "optimizer": "O", "activations": "A", "gathered": "B", "buffers": "B",
+    "updates": "U",
+}  # fmt: skip
+
+
+def formula_table(
+    candidates: Sequence[Candidate],
+    settings: Mapping[str, str],
+    *,
+    capacity_bytes: float,
+    width: int | None,
+    every: bool,
+) -> str:
+    """The chosen plan first.
+
+    Args:
+        candidates: As they are ranked.
+        settings: Names with the way that each is run.
+        capacity_bytes: Of one device.
+        width: Of the terminal; None: no terminal, and a reason follows its numbers on the same line.
+        every: Also those far behind.
+    """
+    shown = candidates if every else shown_rows(candidates)
+    name_width = max(len(settings.get(each.name, each.name)) for each in shown)
+    mark = f"{capacity_bytes / 20 / 1e9:.0f} GB a mark"
+    causes = [each for each in CAUSES if each != "updates" or _has_updates(shown)]
+    header = f"  {'plan':{name_width}} {'memory, ' + mark:21}"
+    header += (
+        "".join(f"{word:>6}" for word in (*(CAUSES[each] for each in causes), "total")) + f"{'step':>8}{'money':>8}"
+    )
+    rows = [
+        header
+        if width is None or width >= _WIDE
+        else header[: name_width + 25] + f"{'total':>6}{'step':>8}{'money':>8}"
+    ]
+    for each in shown:
+        rows += _row(each, settings.get(each.name, each.name), name_width, capacity_bytes, width, shown=causes)
+    if left := len(candidates) - len(shown):
+        rows.append(f"  {left} more: gangline plan --why")
+    return "\n".join(rows)
+
+
+def shown_rows(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The nearest, those that ranks here run first, and of what does not fit the nearest two."""
+    fits = [each for each in candidates if each.verdict != "no_fit"]
+    runs = [each for each in fits if each.verdict != "unsupported"]
+    others = [each for each in fits if each.verdict == "unsupported"]
+    misses = [each for each in candidates if each.verdict == "no_fit"]
+    return [*runs[: MOST_ROWS - 4], *others[:2], *misses[:2]]
+
+
+def _has_updates(shown: Sequence[Candidate]) -> bool:
+    return any(cause.cause == "updates" for each in shown for cause in each.forecast.memory_causes)
+
+
+def _row(
+    candidate: Candidate, name: str, name_width: int, capacity_bytes: float, width: int | None, *, shown: Sequence[str]
+) -> list[str]:  # fmt: skip
+    forecast = candidate.forecast
+    star = "*" if candidate.verdict == "chosen" else " "
+    by_cause = {each.cause: each.size_bytes for each in forecast.memory_causes}
+    known = forecast.memory_bytes is not None
+    total = f"{(forecast.memory_bytes or 0) / 1e9:6.1f}" if known else f"{'-':>6}"
+    bar = memory_bar(forecast.memory_causes, capacity_bytes)
+    has_time = candidate.verdict != "no_fit" and forecast.step_seconds is not None
+    seconds = f"{forecast.step_seconds:8.2f}" if has_time else f"{'-':>8}"
+    money = f"{forecast.money:8.0f}" if has_time and forecast.money is not None else f"{'-':>8}"
+    reason = clean(candidate.reason.removeprefix("no fit: "), 160)
+    word = candidate.verdict.replace("_", " ")
+    reason = f"{word}: {reason}" if candidate.verdict in ("no_fit", "unsupported") else reason
+    start = f"{star} {name:{name_width}} {bar}"
+    causes = "".join(f"{by_cause.get(each, 0.0) / 1e9:6.1f}" if known else f"{'-':>6}" for each in shown)
+    numbers = f"{start}{causes if width is None or width >= _WIDE else ''}{total}{seconds}{money}"
+    if width is None:
+        return [f"{numbers}  {reason}"]
+    return [numbers, *textwrap.wrap(reason, width - 4, initial_indent="    ", subsequent_indent="    ")]
+
+
+def storage_lines(costs: Sequence[StorageCost], saves_to: str | None) -> list[str]:
+    """What saves to each class of storage would cost; the one that is counted is marked."""
+    lines = []
+    for each in costs:
+        interval = "once" if each.interval_seconds == float("inf") else f"every {format_seconds(each.interval_seconds)}"
+        counted = ", counted" if each.storage == saves_to else ""
+        lines.append(
+            f"{each.storage}: {format_seconds(each.write_seconds)} a save, {interval}, "
+            f"{percent(1 - each.effective_share)} of the time lost{counted}"
+        )
+    return lines
+
+
+def interruption_words(forecast: Forecast, failures: object) -> str:
+    """`P(interrupt) 0.4 % (llama3)`; empty: not requested."""
+    if forecast.interrupt_probability is None:
+        return ""
+    source = failures if isinstance(failures, str) else "given"
+    return f"P(interrupt) {percent(forecast.interrupt_probability)} ({source})"
+
+
+def memory_bar(causes: Sequence[MemoryCause], capacity_bytes: float) -> str:
+    """`WOAAAAAAAAAAAAABB···`: each cause ends at the nearest mark; `>` at the end: there is more than the device has.
+
+    Args:
+        causes: In the order of the bar.
+        capacity_bytes: Of the device.
+    """
+    bar, upto = "", 0.0
+    for each in sorted(causes, key=lambda cause: list(_LETTERS).index(cause.cause)):
+        upto += each.size_bytes
+        bar += _LETTERS[each.cause] * (round(upto / capacity_bytes * _MARKS) - len(bar))
+    return f"{bar[:_MARKS]}>" if len(bar) > _MARKS else bar.ljust(_MARKS, "·") + " "

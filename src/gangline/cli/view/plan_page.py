@@ -1,24 +1,30 @@
 """What `gangline plan` prints of a line on devices that are there: candidates, the chosen plan, owners, notes."""
 
+import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gangline.cli.output import wrap_facts
-from gangline.cli.view.plan_table import candidate_table
-from gangline.cli.view.update_line import bucket_line, forecast_line, update_line
+from gangline.cli.output import columns, wrap_facts
+from gangline.cli.view.plan_lines import (
+    MOST_ROWS,
+    bucket_line,
+    budget_line,
+    explained,
+    forecast_line,
+    number_line,
+    restart_line,
+    update_line,
+)
 from gangline.planner.choice import PlanChoice
 from gangline.planner.layouts.layout import Layout, program_decides
-from gangline.report.facts import MARKS
-from gangline.report.text import percent, step_time
+from gangline.report.text import clean, percent, step_time
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
 from gangline.spec.plan import Candidate
-from gangline.units import counted, format_bytes, format_count, format_seconds
+from gangline.units import counted, format_bytes, format_count, format_number, format_seconds
 
 if TYPE_CHECKING:
     from gangline.line.stages.preview import Preview
-
-_EXPLAINED = 2
-"""Plans whose numbers are printed one by one: the best, and the one it was hardest to choose from."""
 
 
 def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: int | None = None) -> str:
@@ -31,7 +37,7 @@ def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: i
     lines = [
         f"chosen    {choice.name}: {choice.reason}",
         f"          {samples} a rank and pass · {choice.precision} on {choice.device.upper()}",
-        f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}",
+        budget_line(found.budget),
     ]
     if choice.forecast.step_seconds is not None:
         lines.insert(-1, f"          {_forecast(choice.forecast, found.band)}")
@@ -49,8 +55,8 @@ def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: i
     lines += [f"data      {found.data}"] if found.data else []
     lines.append(f"packages  {found.environment}")
     lines += [f"note      {trouble}" for trouble in found.problems]
-    explained = [choice.candidate(terms)] if terms else choice.candidates[:_EXPLAINED] if why else ()
-    lines += [line for each in explained for line in _known(each, said=choice.forecast.missing)]
+    shown = explained(choice, why=why, terms=terms)
+    lines += [line for each in shown for line in _known(each, said=choice.forecast.missing)]
     return "\n".join([*table, *(part for line in lines for part in wrap_facts(line, width))])
 
 
@@ -85,7 +91,7 @@ def _programs(found: "Preview", width: int | None) -> str:
         f"plan      {choice.name} on {choice.device.upper()}; {choice.reason}",
         f"          {_TO_A_SESSION}",
         *([f"          {_forecast(choice.forecast, found.band)}"] if choice.forecast.step_seconds is not None else []),
-        f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}",
+        budget_line(found.budget),
         *([f"elastic   {other}"] if (other := _other_sizes(found)) else []),
         *([f"data      {found.data}"] if found.data else []),
         *(f"note      {trouble}" for trouble in found.problems),
@@ -104,18 +110,14 @@ def _known(candidate: Candidate, *, said: str) -> list[str]:
     forecast = candidate.forecast
     lines = [f"known     {candidate.name}: {forecast.origin}"]
     if forecast.memory_bytes is not None:
-        lines.append(f"            {'memory':14}{format_bytes(forecast.memory_bytes):>8}  {forecast.memory_origin}")
+        lines.append(number_line("memory", format_bytes(forecast.memory_bytes), forecast.memory_origin))
     lines += [
-        f"              {each.cause:12}{format_bytes(each.size_bytes):>8}  formula" for each in forecast.memory_causes
+        number_line(f"  {each.cause}", format_bytes(each.size_bytes), "formula") for each in forecast.memory_causes
     ]
-    lines += [f"            {each.part:14}{step_time(each.seconds):>8}  {each.origin}" for each in forecast.terms]
+    lines += [number_line(each.part, step_time(each.seconds), each.origin) for each in forecast.terms]
     if forecast.wire_bytes:
-        lines.append(f"            {'on the wire':14}{format_bytes(forecast.wire_bytes):>8}  a rank and step")
-    lines += bucket_line(forecast.buckets)
-    if forecast.restart is not None:
-        lines.append(
-            f"            {'restart':14}{format_seconds(forecast.restart.seconds):>8}  {forecast.restart.origin}"
-        )
+        lines.append(number_line("on the wire", format_bytes(forecast.wire_bytes), "a rank and step"))
+    lines += [*bucket_line(forecast.buckets), *restart_line(forecast)]
     is_news = forecast.missing not in ("", said)
     return [*lines, f"            no step time: {forecast.missing}"] if is_news else lines
 
@@ -163,3 +165,68 @@ def _machines(kind: Inventory) -> str:
     gpus = kind.gpus
     machine = f"{gpus.count} x {gpus.name or 'GPU'}" if gpus else f"{kind.cores} cores"
     return f"{kind.num_nodes} nodes of {machine}" if kind.num_nodes > 1 else machine
+
+
+_HEADER = ("PLAN", "", "MEMORY", "STEP", "TIME", "MONEY", "WHY")
+_MONEY = _HEADER.index("MONEY")
+_LEAST_ROOM = 36
+"""Least width of a reason next to its numbers; with less it goes below them."""
+_MOST_LETTERS = 160
+_INDENT = " " * 4
+_WORDS = {"chosen": "✓ chosen", "runner_up": "runner-up"}
+
+
+def candidate_table(candidates: Sequence[Candidate], *, width: int | None, every: bool) -> str:
+    """Best first, the chosen one marked.
+
+    Args:
+        candidates: As they are ranked.
+        width: Of the terminal; None: no terminal, and a reason is one line.
+        every: Also those far behind.
+    """
+    shown = candidates if every else candidates[:MOST_ROWS]
+    rows = [_HEADER, *(_row(each) for each in shown)]
+    if all(each.forecast.money in (None, 0.0) for each in shown):
+        rows = [(*row[:_MONEY], *row[_MONEY + 1 :]) for row in rows]
+    lines = _lines(rows, width)
+    if left := len(candidates) - len(shown):
+        lines.append(f"{left} more: gangline plan --why")
+    return "\n".join(lines)
+
+
+def _lines(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
+    numbers = columns([(*row[:-1], "") for row in rows]).splitlines()
+    start = max(map(len, columns([(*row[:-1], "|") for row in rows]).splitlines())) - 1
+    reasons = [clean(row[-1], _MOST_LETTERS) for row in rows]
+    if width is None:
+        return [f"{line.ljust(start)}{reason}" for line, reason in zip(numbers, reasons, strict=True)]
+    if width - start < _LEAST_ROOM:
+        below = (textwrap.wrap(each, width, initial_indent=_INDENT, subsequent_indent=_INDENT) for each in reasons[1:])
+        return [numbers[0], *(part for line, why in zip(numbers[1:], below, strict=True) for part in (line, *why))]
+    beside = (textwrap.wrap(each, width - start) or [""] for each in reasons)
+    return [
+        f"{line if number == 0 else '':{start}}{part}".rstrip()
+        for line, why in zip(numbers, beside, strict=True)
+        for number, part in enumerate(why)
+    ]
+
+
+def _row(candidate: Candidate) -> tuple[str, ...]:
+    """What is not known is a dash, never a guess."""
+    forecast = candidate.forecast
+    word = _WORDS.get(candidate.verdict, candidate.verdict.replace("_", " "))
+    return (
+        candidate.name,
+        word,
+        format_bytes(forecast.memory_bytes) if forecast.memory_bytes is not None else "-",
+        step_time(forecast.step_seconds) if forecast.step_seconds is not None else "-",
+        format_seconds(forecast.wall_seconds) if forecast.wall_seconds is not None else "-",
+        _money(forecast.money),
+        candidate.reason.removeprefix("no fit: "),
+    )
+
+
+def _money(money: float | None) -> str:
+    if money is None:
+        return "-"
+    return f"{money:.2f}" if 0.01 <= money < 1000 else format_number(money)

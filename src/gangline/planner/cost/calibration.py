@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from math import ceil, exp, inf, log
 from statistics import median
 
+from gangline.spec.forecast import Term
 from gangline.spec.mesh import Mesh
 from gangline.spec.profile import MeasuredRun
 
@@ -33,6 +34,10 @@ class Factor:
     count: int = 0
     """Runs that it was learned from."""
 
+    def origin(self, otherwise: str) -> str:
+        """Where what it corrects comes from; `otherwise` where no run corrects it."""
+        return f"calibrated n={self.count}" if self.count else otherwise
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Calibration:
@@ -55,6 +60,23 @@ class Calibration:
         """Correction of `part` where parameters are shared in the way that `kind_of` names."""
         all_runs = self.factors.get(part, self.step)
         return Factor(all_runs.value * self.kinds.get((part, kind), 1.0), all_runs.count)
+
+    def corrected(self, part: str, kind: str, raw: float, origin: str) -> Term:
+        """Seconds of a part that formulas say, as earlier runs correct them."""
+        factor = self.factor(part, kind)
+        return Term(part=part, seconds=raw * factor.value, raw_seconds=raw, origin=factor.origin(origin))
+
+    def learned(self, part: str, share: float = 1.0) -> Term:
+        """Seconds of a part that has no formula: as earlier runs had it, else nothing, and that is said."""
+        seconds = self.seconds.get(part)
+        if seconds is None:
+            return Term(part=part, seconds=0.0, origin="default")
+        return Term(part=part, seconds=seconds * share, origin="measured by earlier runs")
+
+    def origin(self, otherwise: str) -> str:
+        """Where a whole forecast comes from; `otherwise` where no run corrects any part."""
+        count = max(factor.count for factor in (self.step, *self.factors.values()))
+        return Factor(count=count).origin(otherwise)
 
 
 def calibrate(

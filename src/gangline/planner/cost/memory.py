@@ -5,10 +5,12 @@ from typing import Literal
 
 from gangline.planner.cost.optimizer import OptimizerModel
 from gangline.planner.layouts.layout import Layout
-from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, SHARES, WEIGHT_BYTES, StepLoad
+from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, SHARES, WEIGHT_BYTES, Fit, StepLoad
+from gangline.spec.forecast import MemoryCause
 from gangline.spec.plan import Precision
 from gangline.spec.profile import MatrixWork, ModelProfile, Trace, Unit
 from gangline.spec.strategies import traits_of
+from gangline.units import format_bytes
 
 STAGED_BYTES = 4 * 64 * 2**20
 """Bytes of moments in files: two pieces of the state of 64 MiB of parameters, one under way."""
@@ -54,6 +56,16 @@ class RankMemory:
         names = ("weights", "gradients", "optimizer", "gathered", "activations", "buffers")
         found = {name: size for name in names if (size := getattr(self, name)) is not None}
         return found | ({"updates": self.updates} if self.updates else {})
+
+    @property
+    def causes(self) -> tuple[MemoryCause, ...]:
+        """Bytes by cause, as a forecast has them."""
+        return tuple(MemoryCause(cause=name, size_bytes=size) for name, size in self.by_cause.items())
+
+    def fit(self, usable_bytes: float | None) -> Fit:
+        """Need of the rank, and what it may hold."""
+        cause, size = max(self.by_cause.items(), key=lambda each: each[1])
+        return Fit(self.total, usable_bytes, f"{cause} {format_bytes(size)}", self.causes)
 
 
 def rank_parts(profile: ModelProfile, layout: Layout, load: StepLoad) -> RankMemory:

@@ -70,13 +70,13 @@ def step_terms(
         for part in ("compute", "communication", "optimizer", "checkpoint")
     }
     terms = {
-        part: _corrected(part, kind_of(inputs.layout.mesh), seconds, _origin(part, inputs, speeds), known)
+        part: known.corrected(part, kind_of(inputs.layout.mesh), seconds, _origin(part, inputs, speeds))
         for part, seconds in raw.items()
         if seconds is not None
     }
     if inputs.bubble:
         terms["bubble"] = _bubble(inputs, terms, known)
-    terms |= {part: _learned(part, inputs, known) for part in ("data", "other")}
+    terms |= {"data": known.learned("data", inputs.samples), "other": known.learned("other")}
     return tuple(terms.values()), _missing(inputs, raw), updates
 
 
@@ -249,12 +249,6 @@ def _origin(part: str, inputs: StepInputs, speeds: Speeds) -> str:
     return f"{origin}, host assumed" if assumed else origin
 
 
-def _corrected(part: str, kind: str, raw: float, origin: str, known: Calibration) -> Term:
-    factor = known.factor(part, kind)
-    words = f"calibrated n={factor.count}" if factor.count else origin
-    return Term(part=part, seconds=raw * factor.value, raw_seconds=raw, origin=words)
-
-
 def _bubble(inputs: StepInputs, terms: dict[str, Term], known: Calibration) -> Term:
     """Waiting has no rate of its own; it is corrected by the times of what it waits for."""
     body = [terms[part] for part in ("compute", "communication") if part in terms]
@@ -263,13 +257,4 @@ def _bubble(inputs: StepInputs, terms: dict[str, Term], known: Calibration) -> T
     factor = known.factors.get("bubble")
     if factor is None or not factor.count:
         return Term(part="bubble", seconds=seconds, raw_seconds=raw, origin="order of the schedule")
-    return Term(part="bubble", seconds=raw * factor.value, raw_seconds=raw, origin=f"calibrated n={factor.count}")
-
-
-def _learned(part: str, inputs: StepInputs, known: Calibration) -> Term:
-    """What has no formula: as earlier runs had it, else nothing, and that is said."""
-    share = inputs.samples if part == "data" else 1.0
-    seconds = known.seconds.get(part)
-    if seconds is None:
-        return Term(part=part, seconds=0.0, origin="default")
-    return Term(part=part, seconds=seconds * share, origin="measured by earlier runs")
+    return Term(part="bubble", seconds=raw * factor.value, raw_seconds=raw, origin=factor.origin(""))

@@ -19,7 +19,7 @@ from gangline.planner.problem import PlanProblem
 from gangline.planner.reasons import more_axes
 from gangline.planner.settings import BACKWARD, GRADIENT_BYTES, bucket_bytes
 from gangline.planner.suggestion import FittingPlan
-from gangline.spec.forecast import Forecast, GradientBuckets, MemoryCause, Term
+from gangline.spec.forecast import Forecast, GradientBuckets, Term
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate
 from gangline.spec.transformer import Transformer
@@ -117,8 +117,6 @@ def _cost(problem: PlanProblem, plan: LayoutPlan, forecast: Forecast) -> float:
 def forecast_of_layout(problem: PlanProblem, model: Transformer, plan: LayoutPlan, missing: str) -> Forecast:
     """Forecast by formula, part by part, with the corrections that earlier runs taught."""
     pool, steps, world = problem.pool, problem.line.train.steps, plan.layout.mesh.world_size
-    known = problem.calibration
-    count = max((factor.count for factor in (known.step, *known.factors.values())), default=0)
     terms = () if missing else _terms(problem, plan)
     setting = plan.setting if plan.layout.mesh.pp > 1 else replace(plan.setting, schedule=None)
     step = sum(each.seconds for each in terms) if terms else None
@@ -128,7 +126,7 @@ def forecast_of_layout(problem: PlanProblem, model: Transformer, plan: LayoutPla
     forecast = Forecast(
         parameters=model.parameters,
         memory_bytes=round(plan.memory.total),
-        memory_causes=tuple(MemoryCause(cause=name, size_bytes=size) for name, size in plan.memory.by_cause.items()),
+        memory_causes=plan.memory.causes,
         step_seconds=step,
         wall_seconds=wall,
         gpu_hours=hours,
@@ -143,7 +141,7 @@ def forecast_of_layout(problem: PlanProblem, model: Transformer, plan: LayoutPla
         way=setting.words(problem.line),
         device_name=problem.device_name,
         missing=missing,
-        origin="formula" if missing else f"calibrated n={count}" if count else f"rates {pool.rates_origin}",
+        origin="formula" if missing else problem.calibration.origin(f"rates {pool.rates_origin}"),
     )
     return problem.interrupted(forecast, world)
 
@@ -166,17 +164,11 @@ def _terms(problem: PlanProblem, plan: LayoutPlan) -> tuple[Term, ...]:
     known, kind = problem.calibration, kind_of(plan.layout.mesh)
     found = []
     for part, names in TERMS.items():
-        raw, factor = sum(getattr(plan.parts, name) for name in names), known.factor(part, kind)
-        rates = problem.pool.exchange_origin if part == "communication" else problem.pool.rates_origin
-        origin = f"calibrated n={factor.count}" if factor.count else rates
+        raw = sum(getattr(plan.parts, name) for name in names)
+        origin = problem.pool.exchange_origin if part == "communication" else problem.pool.rates_origin
         if raw or part == "compute":
-            found.append(Term(part=part, seconds=raw * factor.value, raw_seconds=raw, origin=origin))
-    data = known.seconds.get("data")
-    samples = problem.line.train.global_batch / plan.layout.mesh.data_parallel
-    waited = Term(part="data", seconds=0.0, origin="default") if data is None else Term(
-        part="data", seconds=data * samples, origin="measured by earlier runs"
-    )  # fmt: skip
-    return (*found, waited)
+            found.append(known.corrected(part, kind, raw, origin))
+    return (*found, known.learned("data", problem.line.train.global_batch / plan.layout.mesh.data_parallel))
 
 
 def candidates_of(problem: PlanProblem, ranking: FormulaRanking) -> tuple[Candidate, ...]:

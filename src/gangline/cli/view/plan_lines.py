@@ -1,8 +1,41 @@
-"""Lines from the forecast of a plan: late updates, what its optimizer counts, buckets of gradients."""
+"""Lines that both pages of a plan print: its budget, numbers with their origin, late updates, buckets of gradients."""
 
+from collections.abc import Sequence
+
+from gangline.planner.choice import PlanChoice
+from gangline.report.facts import MARKS
 from gangline.report.text import step_time
 from gangline.spec.forecast import Forecast, GradientBuckets, UpdateTraffic
-from gangline.units import format_bytes
+from gangline.spec.plan import Candidate
+from gangline.spec.record import Gate
+from gangline.units import format_bytes, format_seconds
+
+MOST_ROWS = 8
+"""Rows of a table of plans, unless all are asked for."""
+_EXPLAINED = 2
+"""Plans whose numbers are printed one by one: the best, and the one it was hardest to choose from."""
+
+
+def explained(choice: PlanChoice, *, why: bool, terms: str | None) -> Sequence[Candidate]:
+    """Plans whose numbers are printed one by one: the one named `terms`, with `why` the best two, else none."""
+    return [choice.candidate(terms)] if terms else choice.candidates[:_EXPLAINED] if why else ()
+
+
+def budget_line(budget: Gate) -> str:
+    """Answer of the gate `budget`."""
+    return f"budget    {MARKS[budget.verdict]} {budget.reason}"
+
+
+def number_line(name: str, number: str, origin: str) -> str:
+    """One number of a plan, and where it comes from."""
+    return f"            {name:14}{number:>8}  {origin}"
+
+
+def restart_line(forecast: Forecast) -> list[str]:
+    """Time of a restart; empty: it does not count."""
+    if forecast.restart is None:
+        return []
+    return [number_line("restart", format_seconds(forecast.restart.seconds), forecast.restart.origin)]
 
 
 def update_line(updates: UpdateTraffic | None) -> list[str]:
@@ -28,7 +61,7 @@ def forecast_line(forecast: Forecast) -> list[str]:
 
 def bucket_line(buckets: GradientBuckets | None) -> list[str]:
     """`buckets  3  of 26 MB, torch's own; 5 ms after backward on a link of their own ...`; empty: there are none."""
-    return [] if buckets is None else [f"            {'buckets':14}{buckets.count:>8}  {_exposed(buckets)}"]
+    return [] if buckets is None else [number_line("buckets", str(buckets.count), _exposed(buckets))]
 
 
 def _exposed(buckets: GradientBuckets) -> str:

@@ -4,7 +4,8 @@ import pytest
 from tests.planner.cases import gpus, line
 from tests.planner.transformers import EIGHT, H100, transformer
 
-from gangline.cli.view.plan_table import MOST_ROWS, candidate_table
+from gangline.cli.view.plan_lines import MOST_ROWS
+from gangline.cli.view.plan_page import candidate_table
 from gangline.planner.choice import choose_plan
 
 
