@@ -34,6 +34,8 @@ from gangline.storage.folder.durable_files import replace_file
 _POLL_SECONDS = 0.1
 _OFFER_SECONDS = 120
 _ASK_AGAIN_SECONDS = 2.0
+_TOGETHER_SECONDS = 20.0
+"""Time in which several members may approve before each that is left has a job of its own."""
 
 
 class OfferController(Controller):  # type: ignore[misc]  # nvflare has no types
@@ -51,23 +53,26 @@ class OfferController(Controller):  # type: ignore[misc]  # nvflare has no types
         self._answers: dict[str, OfferAnswer] = {}
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """Ask all, and a single one again and again while the code waits for approval there; the layer goes once."""
-        payload = signed_offer(self._offer)
-        self._ask(payload | {"layer": (self._offer / "layer.zip").read_bytes()}, abort_signal, fl_ctx)
-        while len(self._members) == 1 and self._is_pending and not abort_signal.triggered:
+        """Ask all, and those where the code waits for approval again: one alone for ever, several for a while."""
+        payload, asked = signed_offer(self._offer), self._members
+        self._ask(asked, payload | {"layer": (self._offer / "layer.zip").read_bytes()}, abort_signal, fl_ctx)
+        closes = time.monotonic() + _TOGETHER_SECONDS
+        while (asked := self._pending) and not abort_signal.triggered:
+            if len(self._members) > 1 and time.monotonic() > closes:
+                return
             time.sleep(_ASK_AGAIN_SECONDS)
-            self._ask(payload, abort_signal, fl_ctx)
+            self._ask(asked, payload, abort_signal, fl_ctx)
 
     @property
-    def _is_pending(self) -> bool:
-        return any(each.state == "pending" for each in self._answers.values())
+    def _pending(self) -> list[str]:
+        return [name for name, each in self._answers.items() if each.state == "pending"]
 
-    def _ask(self, payload: dict[str, Any], abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """One question to all; those that do not answer in time leave no answer."""
+    def _ask(self, members: list[str], payload: dict[str, Any], abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """One question to members; those that do not answer in time leave no answer."""
         self._answers.clear()
         task = Task(OFFER, Shareable(payload), timeout=_OFFER_SECONDS, result_received_cb=self._received)
         self.broadcast_and_wait(
-            task, fl_ctx, targets=self._members, min_responses=len(self._members), abort_signal=abort_signal
+            task, fl_ctx, targets=members, min_responses=len(members), abort_signal=abort_signal
         )  # fmt: skip
 
     def _received(self, client_task: ClientTask, fl_ctx: FLContext) -> None:

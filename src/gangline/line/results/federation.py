@@ -18,9 +18,9 @@ _QUARTERS = 4
 def read_federation(texts: Sequence[bytes | Iterable[bytes]], plan: FederationPlan, *, rounds: int) -> FederationResult:
     """Summary of the event files of rank 0, one per gang of the stage in order.
 
-    A round that a restart repeated counts once, by its last merge; what was refused and sent counts each time. A lost
-    pod takes its last events with it: a round is asked once those before it were merged and saved, so the last one says
-    how many were.
+    A round that a restart repeated counts once, by its last merge; what was refused and sent counts each time. The last
+    events of a lost pod are lost, too: a round is asked once those before it were merged and saved, so the last one
+    says how many were.
     """
     answered: dict[int, float] = {}
     merges = lost = up = down = 0
