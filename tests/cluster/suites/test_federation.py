@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 from contextlib import suppress
+from functools import partial
 
 import pytest
 from tests.cluster.driver import driving
@@ -84,7 +85,9 @@ class Member:
 
     def approve(self):
         """Approve the offer that waits, once there is one, by the digest that `show` says."""
-        [found] = json.loads(self.ask("federate", "pending", "--json"))
+        waiting = partial(self.ask, "federate", "pending", "--json")
+        await_true(f"an offer to {self.name}", lambda: json.loads(waiting()) != [], seconds=120)
+        [found] = json.loads(waiting())
         shown = self.ask("federate", "show", found["offer"][:8], "--into", f"/tmp/{found['offer'][:8]}")
         self.ask("federate", "approve", shown.split()[-1])
 
