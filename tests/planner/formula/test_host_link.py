@@ -13,6 +13,7 @@ from gangline.planner.choice import choose_plan
 from gangline.planner.cost.speeds import HostRates
 from gangline.planner.formula.evaluate import evaluate
 from gangline.planner.formula.search import formula_profile
+from gangline.spec.compression import Compression
 from gangline.spec.config.line import MemoryTable, MeshTable
 
 HOST = HostRates(link_bytes_per_second=20e9, memory_bytes_per_second=25e9)
@@ -80,3 +81,9 @@ def test_a_matrix_rule_goes_there_only_where_the_line_says_so_and_has_no_time():
 def test_a_slower_link_makes_a_slower_step():
     fast, slow = chosen(link=50e9), chosen(link=5e9)
     assert slow.forecast.step_seconds > fast.forecast.step_seconds
+
+
+def test_a_layout_that_fits_and_is_for_no_rank_says_why_instead_of_what_it_needs():
+    asked = line(batch=256, strategy="fsdp", compression=Compression(kind="topk"))
+    with pytest.raises(ConfigError, match=r"fsdp-16 b4s would fit, but train\.compression\.kind = topk is"):
+        choose_plan(asked, SITE, gpus(8, 2, memory=80e9, name="a100"), PROFILE)

@@ -290,8 +290,17 @@ def layout_holds(problem: PlanProblem, model: Transformer, chosen: LayoutPlan, m
     return layout_memory(question, layout, setting).total <= question.usable_bytes
 
 
+def _miss(problem: PlanProblem, plan: LayoutPlan, has: float) -> str:
+    """Why a layout cannot be chosen where none can."""
+    if plan.fits:
+        return f"{plan.name} would fit, but {plan.unsupported}"
+    return (
+        f"{plan.name} needs {plan.memory.total / has if has else 0:.1f} times that ({_largest_causes(problem, plan)})"
+    )
+
+
 def refuse_layouts(problem: PlanProblem, ranking: FormulaRanking, model: Transformer, change: str) -> ConfigError:
-    """Nothing fits: the two nearest misses that ranks here could run, and what would."""
+    """Nothing fits and runs: the two nearest misses, if possible of those that ranks here could run, and what would."""
     if not ranking.order:
         batch = problem.line.train.global_batch
         return ConfigError(
@@ -302,10 +311,7 @@ def refuse_layouts(problem: PlanProblem, ranking: FormulaRanking, model: Transfo
     misses = sorted(
         (each for each in ranking.order if not each.unsupported), key=lambda each: each.memory.total
     ) or list(ranking.order)
-    nearest = "; ".join(
-        f"{each.name} needs {each.memory.total / has if has else 0:.1f} times that ({_largest_causes(problem, each)})"
-        for each in misses[:2]
-    )
+    nearest = "; ".join(_miss(problem, each, has) for each in misses[:2])
     return ConfigError(
         f"plan: wanted room for {model.parameters / 1e9:.1f} B parameters on {problem.pool.size} x "
         f"{format_bytes(has)} usable: {nearest}; "
