@@ -49,6 +49,9 @@ if os.environ["RANK"] == "0":
 """
 
 FIRST = {"line.toml": LINE, "answer.py": PROGRAM}
+_TEMPLATES = tempfile.mkdtemp(prefix="gangline-repositories-")
+"""Repositories of this process that others are copied from; tests may redirect the folder of temporary files."""
+atexit.register(shutil.rmtree, _TEMPLATES, ignore_errors=True)
 
 LONG_PROGRAM = """\
 import os, pathlib, signal, sys, time
@@ -105,9 +108,7 @@ def make_repository(folder: Path, files: dict[str, str] | None = None) -> Path:
 
 @cache
 def _template(files: tuple[tuple[str, str], ...]) -> Path:
-    folder = tempfile.mkdtemp(prefix="gangline-repository-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return _new_repository(Path(folder, "repository"), dict(files))
+    return _new_repository(Path(tempfile.mkdtemp(dir=_TEMPLATES), "repository"), dict(files))
 
 
 def _new_repository(folder: Path, files: dict[str, str]) -> Path:

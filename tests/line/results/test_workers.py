@@ -18,7 +18,7 @@ def push(block, worker, silent=0.0):
 
 def head(version, **counts):
     return Head(
-        run="r", shard=0, version=version, file="", previous="", weights_sha256="", state_sha256="",
+        run="r", shard=0, version=version, file="", weights_sha256="", state_sha256="",
         done=BlockSet(mark=4), **counts,
     )  # fmt: skip
 

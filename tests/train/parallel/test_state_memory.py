@@ -29,7 +29,7 @@ def counted(rule: str, shapes: list[tuple[int, int]], shape: Layout) -> dict[str
     profile = with_matrix_work(asked, ModelProfile(parameters=size, named=named))
     assert profile is not None
     load = step_load_of(moment_bytes=optimizer_model(asked.optimizer, profile).moment_bytes)
-    files = replace(load, offload="optimizer_nvme")
+    files = replace(load, memory=replace(load.memory, offload="optimizer_nvme"))
     return {"memory": rank_parts(profile, shape, load), "files": rank_parts(profile, shape, files)}
 
 
