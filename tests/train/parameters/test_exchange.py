@@ -6,7 +6,7 @@ from tests.train.parameters.objects import START, World
 
 from gangline.errors import StorageError
 from gangline.train.parameters.exchange import StoreExchange
-from gangline.train.parameters.layout import BlockPush
+from gangline.train.parameters.layout import BlockPush, Claim
 from gangline.train.parameters.worker import ChangeEncoder
 
 
@@ -19,6 +19,21 @@ class Line:
     def __getattr__(self, name):
         if self.is_cut:
             raise StorageError("the line is cut")
+        return getattr(self._store, name)
+
+
+class LostAnswers:
+    """A store that loses the answer to a write, before it happens or afterwards."""
+
+    def __init__(self, store, *, writes=True):
+        self._store, self._writes = store, writes
+
+    def put_if_absent(self, key, data):
+        if self._writes:
+            self._store.put_if_absent(key, data)
+        raise StorageError("the answer was lost")
+
+    def __getattr__(self, name):
         return getattr(self._store, name)
 
 
@@ -101,3 +116,14 @@ def test_push_of_a_block_that_another_worker_has_pushed_leaves_nothing(world, ex
     assert pushed(world, block) == other
     changes = {each.key.rsplit("/", 2)[1] for each in world.store.list(f"{world.objects.keys.prefix}/changes/")}
     assert changes == {f"{block:08d}.0002"}
+
+
+@pytest.mark.row("PS2")
+def test_write_whose_answer_was_lost_is_settled_by_what_is_there(world):
+    key = world.objects.keys.claim(7, 1)
+    mine, other = (Claim(run=world.plan.run, worker=worker, life="1") for worker in (1, 2))
+    with pytest.raises(StorageError, match="the answer was lost"):
+        world.over(LostAnswers(world.store, writes=False)).put_if_absent(key, mine)
+    losing = world.over(LostAnswers(world.store))
+    assert losing.put_if_absent(key, mine) is not None, "it was written"
+    assert losing.put_if_absent(key, other) is None, "another one was first"

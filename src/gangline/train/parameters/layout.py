@@ -10,7 +10,7 @@ from math import ceil, prod
 from typing import Protocol, TypeVar
 
 from gangline.checkpoint.format.manifest import sign_payload, verify_payload
-from gangline.errors import IntegrityError
+from gangline.errors import IntegrityError, StorageError
 from gangline.spec.codec import canonical, from_json
 from gangline.spec.gang.rank_events import LARGEST
 from gangline.spec.parameter_server import MOST_WORKERS
@@ -278,9 +278,13 @@ class ParameterStore:
         return found, blob.etag
 
     def put_if_absent(self, key: str, document: OfRun) -> Etag | None:
-        """Write a document unless there is one; None: there is another one."""
-        data = seal(document, self.key)
-        etag = self.store.put_if_absent(key, data)
+        """Write a document unless there is one; None: there is another one, whatever became of this write."""
+        data, etag = seal(document, self.key), None
+        try:
+            etag = self.store.put_if_absent(key, data)
+        except StorageError:  # the answer may have been lost
+            if self.store.head(key) is None:
+                raise
         return etag or self._own(key, data)
 
     def compare_and_set(self, key: str, document: OfRun, expected: Etag) -> Etag | None:
