@@ -255,7 +255,14 @@ def other_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
     return WebhookEvent(delivery=event_id, event="other", repository=name)
 
 
-_PREFIX = "sha256="
+def _event(
+    forge: str, given: Mapping[str, str], body: bytes, readers: Mapping[str, Callable[..., WebhookEvent]]
+) -> WebhookEvent:
+    """Event of a delivery whose signature holds, by the headers that `forge` sends."""
+    payload: dict[str, Any] = webhook_delivery.read_json(body)
+    event_id = webhook_delivery.delivery_id(given, (f"x-{forge}-delivery",), body)
+    read: Callable[..., WebhookEvent] = readers.get(given.get(f"x-{forge}-event", ""), other_event)
+    return read(payload, event_id=event_id)
 
 
 class GitHub(GitHubCompatible):
@@ -268,32 +275,14 @@ class GitHub(GitHubCompatible):
     def verify(self, headers: Mapping[str, str], body: bytes) -> WebhookEvent:
         """Check `X-Hub-Signature-256`; the older SHA-1 header counts for nothing."""
         given = webhook_delivery.lower_header_names(headers)
-        signature = given.get("x-hub-signature-256", "")
-        webhook_delivery.check_hmac(
-            self._secret(), body, signature.removeprefix(_PREFIX) if _PREFIX in signature else ""
-        )
-        payload: dict[str, Any] = webhook_delivery.read_json(body)
-        event_id = webhook_delivery.delivery_id(given, ("x-github-delivery",), body)
-        readers = {"push": push_event, "pull_request": pull_request_event}
-        return readers.get(given.get("x-github-event", ""), other_event)(payload, event_id=event_id)
+        signature, prefix = given.get("x-hub-signature-256", ""), "sha256="
+        webhook_delivery.check_hmac(self._secret(), body, signature.removeprefix(prefix) if prefix in signature else "")
+        return _event("github", given, body, {"push": push_event, "pull_request": pull_request_event})
 
     def _branch(self, repository: str, branch: str) -> RefHead | None:
         name = "/".join(map(path_segment, branch.split("/")))
         found = self._api.get(f"{repo_path(repository)}/git/ref/heads/{name}")
-        return (
-            RefHead(commit=webhook_delivery.text_at(found, "object", "sha"), branch=branch)
-            if found is not None
-            else None
-        )
-
-
-_READERS = {
-    "push": push_event,
-    "pull_request": pull_request_event,
-    "pull_request_sync": pull_request_event,
-    "pull_request_label": pull_request_event,
-    "delete": branch_deleted_event,
-}
+        return None if found is None else RefHead(commit=text_at(found, "object", "sha"), branch=branch)
 
 
 class Gitea(GitHubCompatible):
@@ -307,14 +296,9 @@ class Gitea(GitHubCompatible):
         """Check `X-Gitea-Signature`, the hex digest alone, and read the event."""
         given = webhook_delivery.lower_header_names(headers)
         webhook_delivery.check_hmac(self._secret(), body, given.get("x-gitea-signature", ""))
-        payload: dict[str, Any] = webhook_delivery.read_json(body)
-        event_id = webhook_delivery.delivery_id(given, ("x-gitea-delivery",), body)
-        return _READERS.get(given.get("x-gitea-event", ""), other_event)(payload, event_id=event_id)
+        pulls = dict.fromkeys(("pull_request", "pull_request_sync", "pull_request_label"), pull_request_event)
+        return _event("gitea", given, body, {"push": push_event, **pulls, "delete": branch_deleted_event})
 
     def _branch(self, repository: str, branch: str) -> RefHead | None:
         found = self._api.get(f"{repo_path(repository)}/branches/{path_segment(branch)}")
-        return (
-            RefHead(commit=webhook_delivery.text_at(found, "commit", "id"), branch=branch)
-            if found is not None
-            else None
-        )
+        return None if found is None else RefHead(commit=text_at(found, "commit", "id"), branch=branch)

@@ -154,7 +154,8 @@ class Clones:
             StorageError: The mirror has no such commit (any more); fetch again.
             OutputTooLarge: It has more files than a run is made of.
         """
-        _checked(commit)
+        if not is_commit(commit):
+            raise UsageError(f"wanted a commit's full object name, found {commit[:80]!r}")
         with self._locked(name) as folder:
             mirror, place = self._mirror(folder), folder / "commits" / commit
             if mirror.commit(commit) is None:
@@ -272,12 +273,6 @@ class Clones:
                 if time.monotonic() > deadline:
                     raise CloneBusy(f"{name}: its clone is in use by another order") from None
                 time.sleep(LOOK_SECONDS)
-
-
-def _checked(commit: str) -> str:
-    if not is_commit(commit):
-        raise UsageError(f"wanted a commit's full object name, found {commit[:80]!r}")
-    return commit
 
 
 def _is_work_tree(url: str) -> bool:
