@@ -63,9 +63,11 @@ def leans(text: str) -> bool:
 
 
 def test_texts_begin_with_no_preposition():
+    root = SOURCE.parents[1]
+    programs = [path for folder in ("benchmarks", "tools") for path in (root / folder).rglob("*.py")]
     found = [
-        f"{path.relative_to(SOURCE)}:{line} {text.partition(chr(10))[0]}"
-        for path, each in nodes().items()
+        f"{path.relative_to(root)}:{line} {text.partition(chr(10))[0]}"
+        for path, each in (nodes() | {path: tuple(ast.walk(ast.parse(path.read_text()))) for path in programs}).items()
         for line, text in texts(each)
         if leans(text)
     ]

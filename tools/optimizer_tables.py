@@ -40,7 +40,7 @@ _DEVICE, _EXCHANGE, _SYNC, _MUON = DeviceCurve(), HostExchangeRate(), SyncRate()
 
 
 def flops(matrices: Sequence[LogicalMatrix], rule: RuleSpec = _MUON) -> list[float]:
-    """Of a mean step of each."""
+    """Operations of a mean step of each matrix."""
     return [cost(rule, each.shape).value for each in matrices]
 
 
@@ -72,7 +72,7 @@ def equal_cuts(matrices: Sequence[LogicalMatrix], ranks: int, limit: Elements | 
 
 
 def broken_share(matrices: Sequence[LogicalMatrix], ranks: int, limit: Elements | None = None) -> float:
-    """Of elements, those in matrices that slices of equal size cut, in one buffer or in buckets."""
+    """Share of elements in matrices that slices of equal size cut, in one buffer or in buckets."""
     broken = 0.0
     for buffer in buckets(matrices, limit):
         start, total = 0, sum(buffer.sizes)
@@ -200,7 +200,7 @@ def step_row(size: str) -> dict[str, float]:
 
 
 def planned_seconds(size: str, layout: Layout, rule: RuleSpec) -> float:
-    """Of the step of a plan for 32 owners and 8 hosts."""
+    """Time of the step of a plan for 32 owners and 8 hosts."""
     return simulate(build_plan(QWEN3[size].matrices(layout), rule, ranks=32, hosts=8)).step_seconds
 
 

@@ -14,7 +14,7 @@ from gangline.optim.plan.owners import loads_of
 from gangline.units import Elements, Seconds
 
 PARAMETER_BYTES = 2
-"""Of a parameter that the scheme of January 2026 gathers: bf16."""
+"""Bytes of a parameter that the scheme of January 2026 gathers: bf16."""
 
 
 def round_robin(count: int, ranks: int) -> list[int]:
@@ -84,9 +84,9 @@ class LayerwiseTimes:
     """Seconds of a step of the `layerwise_optimizer` of January 2026."""
 
     compute_seconds: float
-    """Of the busiest rank, gathers over its hosts included."""
+    """Time of the busiest rank, gathers over its hosts included."""
     step_seconds: float
-    """With the exposed gather of updated parameters."""
+    """Time with the exposed gather of updated parameters."""
 
 
 def layerwise_seconds(
@@ -118,7 +118,7 @@ def layerwise_seconds(
 
 
 def iteration_speed_up(*, model_seconds: float, before_seconds: float, after_seconds: float) -> float:
-    """Of whole iterations: the same forward and backward with a faster optimizer step."""
+    """Speed-up of whole iterations: the same forward and backward with a faster optimizer step."""
     return (model_seconds + before_seconds) / (model_seconds + after_seconds)
 
 

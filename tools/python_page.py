@@ -87,7 +87,7 @@ def _function(node: ast.FunctionDef) -> str:
 
 
 def _doc(node: "ast.Module | ast.ClassDef | ast.FunctionDef") -> str:
-    """As it is written, examples and sections as code."""
+    """The docstring as it is written, examples and sections as code."""
     text = (ast.get_docstring(node) or "").replace("<", "&lt;")
     parts = []
     for part in text.split("\n\n"):

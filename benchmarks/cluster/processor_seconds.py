@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SERVERS = ("kube-apiserver", "etcd", "kube-controller", "kube-scheduler", "socat")
-"""As the kernel names them: 15 letters at most."""
+"""Names that the kernel gives them: 15 letters at most."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 

@@ -32,10 +32,10 @@ class Report:
     part: str
     path: Path
     names: tuple[str, ...]
-    """Of all figures that the part gives."""
+    """Names of all figures that the part gives."""
     conditions: Mapping[str, Any]
     is_rehearsal: bool = False
-    """On another device and in small shapes: nothing is judged."""
+    """The device is another one and shapes are small: nothing is judged."""
     figures: list[Figure] = field(default_factory=list)
     seen: dict[str, Any] = field(default_factory=dict)
     """What the figures were made of."""
@@ -80,7 +80,7 @@ class Report:
 
 
 def table(reported: Mapping[str, Any]) -> str:
-    """Of one part's file."""
+    """Table of one part's file."""
     where = reported["conditions"]
     head = (
         f"{reported['part']}: {reported['ended']}{', a rehearsal: no limit is judged' if reported['rehearsal'] else ''}"

@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="+", choices=[*PARTS, "all"], metavar="PART")
     parser.add_argument("--rehearse", action="store_true", help="small shapes on CPUs")
     parser.add_argument("--out", type=Path, default=ROOT / ".gangline" / "benchmarks" / "gpu")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="for each part")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="time of each part")
     asked = parser.parse_args()
     environ = prepared()
     chosen = PARTS if "all" in asked.parts else tuple(asked.parts)

@@ -15,20 +15,20 @@ class Shapes:
     device: str
     precision: str
     billion: Model
-    """Of the 1B class."""
+    """Model of the 1B class."""
     wide: Model
-    """Of 8B's blocks."""
+    """Model of blocks as large as those of 8B."""
     unseen: dict[str, Model]
-    """That no rate was measured for."""
+    """Models that no rate was measured for."""
     micro_batch: int
     blocks: int
-    """Of steps, of each side, in a comparison."""
+    """Blocks of steps that each side of a comparison makes."""
     block_steps: int
     saved_parameters: float
-    """Of what a save and a load are timed on."""
+    """Parameters of the model whose save and load are timed."""
     rounds: int
     stream_bytes: int
-    """Of a tensor that no cache holds."""
+    """Size of a tensor that no cache holds."""
     product: int
     """Side of a large product of square matrices."""
     restart_ranks: int
@@ -37,7 +37,7 @@ class Shapes:
     matrix_layers: int
 
     def matrices(self) -> list[tuple[int, int]]:
-        """Of a step of a matrix rule, in model order."""
+        """Shapes of the matrices in a step of a matrix rule, in model order."""
         from gangline.optim.plan.shapes import QWEN3
 
         found = [each.shape for each in QWEN3["8B"].matrices("split")]

@@ -45,7 +45,7 @@ class Load:
             self._threads[-1].start()
 
     def wait(self) -> None:
-        """Until each has its answer, or none."""
+        """Wait until each request has its answer, or none."""
         for each in self._threads:
             each.join()
 

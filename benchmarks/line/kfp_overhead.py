@@ -30,7 +30,7 @@ TRIES = 3
 
 @dataclass(order=True)
 class Took:
-    """Of this process and all it waited for; keepers of gangs are not among them."""
+    """What this process and all that it waited for took; keepers of gangs are not among them."""
 
     cpu: float = 0.0
     wall: float = 0.0

@@ -23,7 +23,7 @@ CASES = [(kernel, dtype) for dtype in ("bfloat16", "float32") for kernel in ("st
 
 
 def shapes() -> list[tuple[int, int]]:
-    """Of all matrices, each once."""
+    """Shapes of all matrices, each once."""
     found = {each.shape for size in ("8B", "32B") for each in QWEN3[size].matrices("split")}
     return sorted((rows // PART, columns // PART) for rows, columns in found)
 

@@ -38,7 +38,7 @@ from gangline.optim.rules.muon import Muon
 BLOCKS, WIDTH, ROWS, TURNS = 16, 256, 256, 20
 BLOCK_ELEMENTS = 2 * WIDTH * 4 * WIDTH
 SLEEP_SECONDS = 0.02
-"""Of a block."""
+"""Time that a block sleeps."""
 WAYS: dict[str, dict[str, Any]] = {
     "waits, one bucket": {},
     "waits, a bucket a block": {"bucket_elements": BLOCK_ELEMENTS},
@@ -46,11 +46,11 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 SAME_BUCKETS = "waits, a bucket a block"
 SENT_BYTES = BLOCKS * BLOCK_ELEMENTS * 4 / 2
-"""By each rank."""
+"""Bytes that each rank sends."""
 SCENES = ((0, False), (1_000, True), (300, True))
 """Megabits a second of the link, 0: loopback; do blocks sleep?"""
 Seconds = dict[str, list[tuple[float, float]]]
-"""Of each turn, and waited in it, by way; the last pair is what the simulator says of waits, by each of two rates."""
+"""Seconds of each turn and seconds waited in it, for each way; the last pair is the simulator's, at two rates."""
 
 
 class Block(nn.Module):
@@ -127,7 +127,7 @@ def measure(rank: int, address: str, megabits: int, *, sleeps: bool) -> Seconds:
 
 
 def in_box(megabits: int, *, sleeps: bool) -> Seconds:
-    """Of two hosts of a box whose links have this rate; 0: both on loopback."""
+    """Seconds of two hosts of a box whose links have this rate; 0: both on loopback."""
     from tests.fabric.box.network import FabricBox  # its namespaces end with this process
 
     box = FabricBox(groups=1, hosts=2, uplinks=1, megabits=megabits or 1)

@@ -56,7 +56,7 @@ SAME_BITS = tuple(name for name, how in SCHEMES.items() if not {"torch_own", "dt
 
 
 def first_weights() -> dict[str, torch.Tensor]:
-    """Of all ranks."""
+    """Weights that all ranks begin with."""
     torch.manual_seed(0)
     return {name: 0.02 * torch.randn(shape) for name, shape in SHAPES.items()}
 
@@ -102,12 +102,12 @@ class Scheme:
 
     @property
     def rule_seconds(self) -> float:
-        """In the rule; of torch's in all of its step, which is nothing else."""
+        """Seconds in the rule; torch's own has nothing else in its step, so all of that."""
         return (self._own.executors[0].compute_seconds or 0.0) if self._own else self._torch_seconds
 
     @property
     def sent_bytes(self) -> float:
-        """By this rank: gradients, and updates as the executor counts them."""
+        """Bytes that this rank sends: gradients, and updates as the executor counts them."""
         traffic = self._own.executors[0].traffic.values() if self._own else ()
         return self._sent + sum(each.sent_bytes for each in traffic)
 
@@ -148,7 +148,7 @@ def rank_main(rank: int, folder: str, answers: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Of one scheme on one rank, for a step."""
+    """What a step of one scheme takes on one rank."""
 
     rule: float
     """Seconds, in the median."""
@@ -163,7 +163,7 @@ class Figures:
 
 
 def timed(scheme: Scheme) -> tuple[float, float, float]:
-    """Of one step: seconds in the rule, processor seconds, wall milliseconds."""
+    """Seconds in the rule, processor seconds and wall milliseconds of one step."""
     dist.barrier()
     rule, start, used = scheme.rule_seconds, time.perf_counter(), time.process_time()
     scheme.step()
@@ -199,7 +199,7 @@ def main() -> None:
 
 
 def slower(one: Figures, other: Figures) -> Figures:
-    """Of both ranks, the larger of each; they end a turn together."""
+    """The larger figure of both ranks, for each; they end a turn together."""
     return Figures(
         rule=max(one.rule, other.rule), processor=max(one.processor, other.processor), sent=max(one.sent, other.sent),
         wall=one.wall, same=one.same and other.same,

@@ -18,7 +18,7 @@ from gangline.units import Flops, Seconds
 
 DEVICE = DeviceCurve()
 MOST_COUNTS = 40
-"""Of shared updates, tried one by one; above, all matrices of a shape or none."""
+"""Most counts of shared updates that are tried one by one; above, all matrices of a shape or none."""
 
 
 class Mesh(NamedTuple):
@@ -37,7 +37,7 @@ MESHES = {"tp 8 x dp 32": Mesh(8, 32, NVLINK), "fsdp 8": Mesh(8, 1, NVLINK), "fs
 def team_seconds(
     rule: MuonSpec, shape: Shape, size: int, device: DeviceCurve, *, bytes_per_second: float, latency_seconds: float
 ) -> Seconds:
-    """Of one update by `size` ranks; 1: by its owner.
+    """Time of one update by `size` ranks; 1: by its owner.
 
     Products along the longer side are shared; those of m x m are not. bf16 travels: one ring all-reduce of m x m each
     iteration, two in all for `gram`.
@@ -69,7 +69,7 @@ def makespan(shapes: Sequence[Shape], mesh: Mesh, rule: MuonSpec, *, shared: int
 
 
 def fastest(shapes: Sequence[Shape], mesh: Mesh, rule: MuonSpec) -> float:
-    """Of all choices of teams, none among them."""
+    """Least time of all choices of teams; no teams is one of them."""
     sizes = [2**power for power in range(1, 9) if 2**power <= mesh.hosts]
     changes = [at for at in range(1, len(shapes)) if at < MOST_COUNTS or shapes[at] != shapes[at - 1]]
     choices = [(0, 1), *((shared, members) for members in sizes for shared in (*changes, len(shapes)))]
@@ -77,7 +77,7 @@ def fastest(shapes: Sequence[Shape], mesh: Mesh, rule: MuonSpec) -> float:
 
 
 def step_milliseconds(size: str, layout: Layout, mesh: Mesh, rule: MuonSpec) -> tuple[float, float]:
-    """Of an optimizer step as it is, and with teams where they are faster."""
+    """Time of an optimizer step as it is, and with teams where they are faster."""
     options = PlanOptions(exchange=mesh.rate, device=DEVICE)
     plan = build_plan(QWEN3[size].matrices(layout), rule, ranks=mesh.owners, hosts=mesh.hosts, options=options)
     alone = simulate(plan)

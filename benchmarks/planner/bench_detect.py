@@ -21,10 +21,10 @@ from gangline.fabric.stragglers import StragglerDetector, window_steps
 
 RANKS, SIGMA, SLOWER = 1024, 0.03, 1.10
 BOUND_SECONDS = {1.0: 2.0, 0.01: 30.0, 0.001: 360.0}
-"""By loss; of a slow rank 60."""
+"""Longest time until a link is named, by its loss; for a slow rank it is 60."""
 REPLY_SECONDS = 1.0
 NOISE: dict[int, list[float]] = {}
-"""By number of steps of a window."""
+"""Noise of a window, by its number of steps."""
 
 
 def means_of_steps(draw: random.Random, steps: int, count: int = 20_000) -> list[float]:
@@ -53,7 +53,7 @@ def window(draw: random.Random, noise: list[float], step_seconds: float, slower:
 
 
 def seconds_to_name(draw: random.Random, step_seconds: float) -> float:
-    """From the step at which a rank becomes slow, anywhere in a window, to the exchange that names it."""
+    """Time from the step at which a rank becomes slow, anywhere in a window, to the exchange that names it."""
     steps = window_steps(step_seconds)
     noise, judge = NOISE[steps], StragglerDetector(lambda rank: PeerGroup(0, rank))
     slow, quick = draw.randrange(RANKS), draw.randrange(steps)

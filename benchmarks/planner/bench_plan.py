@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def measure(calls: int, call: Callable[[], int]) -> dict[str, float]:
-    """After one call to warm the caches, as of a process that plans more than once; that one is told apart."""
+    """Times of calls in a process that plans more than once; the first call, which warms the caches, is told apart."""
     start = time.thread_time()
     candidates = call()
     first = 1000 * (time.thread_time() - start)

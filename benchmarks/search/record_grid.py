@@ -23,7 +23,7 @@ WIDTHS = (8, 16, 32)
 OF_SEEDS, SEEDS = (0.0063096, 8), 20
 """Setting that is trained with so many seeds, for the noise of a space without effect."""
 NOISE = 1.2
-"""Of the pictures: with the example's 0.3 most settings find every digit."""
+"""Noise of the pictures: with the example's 0.3 most settings find every digit."""
 
 
 def load(task, split):

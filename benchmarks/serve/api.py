@@ -83,7 +83,7 @@ def timed(client, path, query):
 
 
 def cpu_seconds(pid):
-    """Of a process so far: on a machine that others use, what a request costs says more than how long it took."""
+    """Processor seconds of a process so far: on a busy machine they say more of a request than its duration."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -22,7 +22,7 @@ from torch.utils.data import default_collate
 
 BATCH = 16
 MICRO_BATCHES = 4
-"""Of a pipeline."""
+"""Micro-batches of a pipeline."""
 
 
 class Bare:

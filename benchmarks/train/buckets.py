@@ -27,7 +27,7 @@ MODELS = {
     "76 MB": {"layers": 6, "width": 512, "context": 64},
     "170 MB": {"layers": 6, "width": 768, "context": 64},
 }
-"""By the bytes of their gradients."""
+"""Models by the bytes of their gradients."""
 SAMPLES = 2
 WARM_UP = 3
 """Turns that do not count: DDP lays out its buckets anew after the first."""

@@ -23,7 +23,7 @@ from gangline.spec.plan import CheckpointPolicy, ProgramSpec, Recovery
 
 STEP_SECONDS = 0.1
 TARGET = 0.9
-"""Of the unbroken gang's share, at a kill every 120 s."""
+"""Part of the unbroken gang's share that is left at a kill every 120 s."""
 WORKING = ("compute", "data", "wait", "bubble")
 STARTING = ("start", "gather")
 TASK = f"""
@@ -42,7 +42,7 @@ class Task(Small):
 @dataclass(frozen=True)
 class Share:
     effective: float
-    """Of the held seconds after the start."""
+    """Share of the held seconds after the start."""
     restarts: int
     ledger: dict[str, float]
 

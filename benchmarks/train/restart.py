@@ -111,7 +111,7 @@ def medians(found: dict[str, list[float]]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Place:
-    """Of one gang."""
+    """Folder, device and size of one gang."""
 
     folder: Path
     device: Device

@@ -46,7 +46,7 @@ class Side:
 
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
-    """Of all threads of this rank."""
+    """Processor seconds of all threads of this rank."""
     _began: tuple[float, float] = (0.0, 0.0)
 
     def begin(self) -> None:
@@ -165,7 +165,7 @@ def be_rank(rank: int, home: Path, port: int, tiny: bool) -> None:
 
 
 def free_port() -> int:
-    """For series of a rank, whose own number is added to it."""
+    """A port for the series of ranks, each of which adds its own number to it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1] - int(os.environ["LOCAL_RANK"])

@@ -25,7 +25,7 @@ RANK = 2
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the model: shapes of its parameters, and the share of them outside its blocks."""
+    """Shapes of a model's parameters, and the share of them outside its blocks."""
 
     shapes: tuple[tuple[int, ...], ...]
     root: float
@@ -40,7 +40,7 @@ class Row:
     strategy: str
     mesh: dict[str, int]
     expected: float | Callable[[Sizes], float]
-    """Of a step, as a multiple of DDP's on as many ranks."""
+    """Bytes of a step, as a multiple of DDP's on as many ranks."""
     compression: dict | None = None
     precision: str = "fp32"
     micro_batches: int = 1

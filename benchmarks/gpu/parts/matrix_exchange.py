@@ -26,7 +26,7 @@ def run(report: Report, shapes: Shapes) -> None:
 
 
 def measured(shapes: Shapes) -> dict[str, Any]:
-    """Of a group of one square matrix for each host, in float32."""
+    """Times of a group with one square matrix for each host, in float32."""
     from machine import seconds, stream_rate
 
     side = 8192 // shapes.matrix_part

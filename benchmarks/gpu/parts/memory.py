@@ -93,7 +93,7 @@ def reserve_bytes(shapes: Shapes) -> float:
 
 
 def measured(plan: Any) -> dict[str, int]:
-    """Of one process that trains `plan`: tensors at most, and what else it has of the memory they are in."""
+    """Most bytes of tensors in one process that trains `plan`, and what else it has of the memory they are in."""
     with one_rank(plan) as context:
         scales = OfCuda() if plan.device == "cuda" else OfCpu()
         trained(context, scales.after_step)

@@ -16,7 +16,7 @@ from shapes import Shapes
 ALLOWED = 1.10
 TOGETHER = (2, 8, 32)
 MOST_ELEMENTS = 2**30
-"""Of matrices in one call."""
+"""Most elements of all matrices in one call."""
 
 
 def names(shapes: Shapes) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def run(report: Report, shapes: Shapes) -> None:
 
 
 def milliseconds(shapes: Shapes, shape: tuple[int, int]) -> dict[str, Any]:
-    """Of one matrix by each kernel, its rate in operations of the standard one; of several together, each."""
+    """Time of one matrix by each kernel and of each of several together; rates are in operations of the standard kernel."""
     import torch
     from machine import seconds
 

@@ -69,7 +69,7 @@ def measured_rates(shapes: Shapes, model: Model) -> Any:
 
 
 def forecast(shapes: Shapes, model: Model, rates: Any) -> dict[str, Any]:
-    """Of one step, before anything was run."""
+    """Forecast of one step, before anything was run."""
     from planning_inputs import inventory, line_of, profile_of
 
     from gangline.planner.choice import choose_plan

@@ -45,7 +45,7 @@ def top(shapes: Shapes, name: str) -> tuple[float, str]:
 
 
 def operations(shapes: Shapes, model: Model) -> float:
-    """Of one sample, forward and backward."""
+    """Operations of one sample, forward and backward."""
     from planning_inputs import profile_of
 
     trace = profile_of(model).trace(shapes.precision)

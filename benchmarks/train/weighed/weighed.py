@@ -19,7 +19,7 @@ WEIGHED_STEPS = 2
 
 
 class Scales:
-    """Of a task: what its rank holds."""
+    """Measures what the rank of a task holds."""
 
     def __init__(self) -> None:
         super().__init__()
