@@ -42,7 +42,7 @@ def run(report: Report, shapes: Shapes) -> None:
 
 
 def milliseconds(shapes: Shapes, shape: tuple[int, int]) -> dict[str, Any]:
-    """Time of one matrix by each kernel and of each of several together; rates are in operations of the standard kernel."""
+    """Time of a matrix by each kernel, alone and in a batch; rates are in operations of the standard kernel."""
     import torch
     from machine import seconds
 

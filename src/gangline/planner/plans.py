@@ -194,7 +194,7 @@ _ENTRY_BYTES = 8.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerExchange:
-    """Bytes of one worker for one block; a worker pulls at most one version of each shard."""
+    """What one worker sends and takes for a block; one pull is enough, and it pulls more where its line allows."""
 
     servers: int
     shards: int
@@ -203,6 +203,10 @@ class WorkerExchange:
     """Pushes that a merge waits for."""
     push_bytes: float
     pull_bytes: float
+    """Bytes of one version of all shards."""
+    num_pulls: float
+    """Versions that are merged while a worker trains a block, if all workers are as fast; those that come together are
+    one pull."""
     block_seconds: float | None
     """Time of a block of steps; None: that of a step is not known."""
 
@@ -210,12 +214,13 @@ class WorkerExchange:
     def text(self) -> str:
         """Sentence for the plan."""
         dealt = f"{counted(self.servers, 'server')}, {counted(self.shards, 'shard')}"
-        both = f"a push of {format_bytes(self.push_bytes)} and at most a pull of {format_bytes(self.pull_bytes)}"
+        pulls = "1 pull" if self.num_pulls == 1 else f"{self.num_pulls:.2g} pulls"
+        both = f"a push of {format_bytes(self.push_bytes)} and up to {pulls} of {format_bytes(self.pull_bytes)}"
         if not self.block_seconds:
             often = "for each block of a worker"
         else:
-            rate = (self.push_bytes + self.pull_bytes) / self.block_seconds
-            often = f"every {format_seconds(self.block_seconds)} a worker, {format_bytes(rate)}/s"
+            rate = (self.push_bytes + self.num_pulls * self.pull_bytes) / self.block_seconds
+            often = f"every {format_seconds(self.block_seconds)} a worker, at most {format_bytes(rate)}/s"
         return f"{dealt} \u00b7 {both} {often} \u00b7 merges of {self.merge_size}"
 
 
@@ -229,6 +234,7 @@ def worker_exchange(plan: Plan) -> WorkerExchange | None:
     return WorkerExchange(
         servers=table.servers, shards=ceil(4 * numbers / table.shard_bytes), merge_size=table.merge_size,
         push_bytes=numbers * each, pull_bytes=numbers * (2.0 if table.pull == "bf16" else 4.0),
+        num_pulls=table.workers / table.merge_size,
         block_seconds=None if step is None else step * plan.outer_interval,
     )  # fmt: skip
 

@@ -25,6 +25,14 @@ def test_bytes_of_a_push_are_those_of_its_file(kind):
     assert found.text.endswith("\u00b7 merges of 1")
 
 
+@pytest.mark.parametrize(
+    ("quorum", "said"), [(4, " and up to 1 pull of "), (3, " and up to 1.3 pulls of "), (1, " and up to 4 pulls of ")]
+)
+def test_each_merge_of_all_workers_may_be_pulled_during_a_block(quorum, said):
+    plan = replace(run_plan(workers=4, quorum=quorum), forecast=Forecast(parameters=SIZE, step_seconds=0.5))
+    assert said in worker_exchange(plan).text
+
+
 def test_nothing_is_said_of_a_model_whose_size_is_not_known():
     assert worker_exchange(run_plan()) is None
 

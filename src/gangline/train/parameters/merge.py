@@ -290,10 +290,8 @@ class ShardMerger:
 
     def _files(self, head: Head) -> tuple[Tensor, Tensor]:
         """Weights and momentum of a version."""
-        number, (pulled_form, form) = (
-            self.shard.number,
-            (weights_form(self.shard, self._plan), state_form(self.shard, self._plan)),
-        )
+        number, form = self.shard.number, state_form(self.shard, self._plan)
+        pulled_form = weights_form(self.shard, self._plan)
         pulled = read_file(self._store, self._keys.weights(number, head.file), pulled_form, head.weights_sha256)
         state = read_file(self._store, self._keys.state(number, head.file), form, head.state_sha256)
         if pulled is None or state is None:

@@ -60,6 +60,7 @@ class WorkerWatch:
         paces = {worker: median(each) for worker, each in self._paces.items() if len(each) == FEWEST_BLOCKS}
         for worker, pace in paces.items():
             others = [each for other, each in paces.items() if other != worker]
-            if worker not in self._slow and others and pace >= SLOW * median(others):
+            usual = median(others) if others else 0.0  # 0: blocks too short to be measured
+            if worker not in self._slow and 0 < SLOW * usual <= pace:
                 self._slow.add(worker)
-                yield "worker_slow", {"worker": worker, "ratio": pace / max(median(others), 1e-9)}
+                yield "worker_slow", {"worker": worker, "ratio": pace / usual}
