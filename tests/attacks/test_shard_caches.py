@@ -14,7 +14,7 @@ from gangline.data.cache import ShardCache
 from gangline.launch.local.folder import GangFolder
 from gangline.line.gangs.sandbox import sandbox_of
 from gangline.spec.config.site import Site
-from gangline.spec.config.source_table import CacheTable
+from gangline.spec.config.site_tables import CacheTable
 from gangline.spec.dataset import DatasetShard
 from gangline.spec.gang.shard_access import CACHES, SHARDS_KEY, ShardAccess
 

@@ -12,7 +12,7 @@ import pytest
 
 from gangline.data.sources import open_source
 from gangline.errors import ConfigError, IntegrityError, StorageError
-from gangline.spec.config.source_table import SourceTable
+from gangline.spec.config.site_tables import SourceTable
 from gangline.storage.objects.errors import PermissionDenied
 
 DATA = b"0123456789" * 10

@@ -13,15 +13,15 @@ from tests.line import records, repositories
 
 from gangline.errors import ConfigError, IntegrityError
 from gangline.git.repository import Repository
-from gangline.kfp import pipeline_names
+from gangline.kfp import server_runner
 from gangline.kfp.run_stage import run_numbers, write_outputs
 from gangline.kfp.task_config import TaskConfig, mounted_secrets, secret_names, secret_variables, site_for_tasks
 from gangline.kfp.task_repository import highest_tag, restore_history, store_history
 from gangline.kfp.worker_process import worker_environment
 from gangline.registry import git_tags
-from gangline.spec.config.federation_table import FederationTable
 from gangline.spec.config.secrets import resolve_secret
 from gangline.spec.config.site import ForgeTable, KfpTable, SignTable, Site, StoreTable
+from gangline.spec.config.site_tables import FederationTable
 from gangline.spec.measurements import Band, Ledger, Metric
 from gangline.spec.record import StageInfo
 from gangline.storage.open import open_store
@@ -155,17 +155,15 @@ def test_the_remotes_tags_count_where_the_line_pushes_to_it(tmp_path):
 def test_names_are_plain_and_lead_back(branch):
     record = records.record(branch=branch)
     for name in (
-        pipeline_names.run_name(record),
-        pipeline_names.experiment_name(record),
-        pipeline_names.version_name(record),
+        server_runner.run_name(record),
+        server_runner.experiment_name(record),
+        server_runner.version_name(record),
     ):
-        assert len(name) <= pipeline_names.MAX_NAME
+        assert len(name) <= server_runner.MAX_NAME
         assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-")
-    assert pipeline_names.run_name(records.record()) == "9f31c2a0-main-a1"
-    assert pipeline_names.version_name(records.record()) == f"{records.SHA}-bbbbbbbb"
-    assert (
-        pipeline_names.run_id_of_url(pipeline_names.run_url(Site(kfp=KfpTable(ui_url="http://ui/")), "id-7")) == "id-7"
-    )
+    assert server_runner.run_name(records.record()) == "9f31c2a0-main-a1"
+    assert server_runner.version_name(records.record()) == f"{records.SHA}-bbbbbbbb"
+    assert server_runner.run_id_of_url(server_runner.run_url(Site(kfp=KfpTable(ui_url="http://ui/")), "id-7")) == "id-7"
 
 
 def test_numbers_of_a_run_have_names_that_stay_and_are_finite(tmp_path):

@@ -9,8 +9,8 @@ from gangline.errors import ConfigError
 from gangline.planner.choice import choose_plan
 from gangline.planner.plans import make_plan
 from gangline.planner.proof import make_proof_plan
-from gangline.spec.config.federation_table import FederationTable
 from gangline.spec.config.line import EvaluateTable
+from gangline.spec.config.site_tables import FederationTable
 from gangline.spec.data_source import DataSource
 from gangline.spec.federated import FederatedTable, SimulatedMembers
 

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from gangline.spec.config.track_table import TrackTable
+from gangline.spec.config.site_tables import TrackTable
 from gangline.trackers.protocol import WriterSettings
 from gangline.trackers.writer_process import WriterProcess
 

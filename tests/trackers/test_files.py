@@ -14,7 +14,7 @@ import pytest
 from tests.tools.__main__ import TOOLS, tools_folder
 from tests.trackers.events import evaluated, step, steps
 
-from gangline.spec.config.track_table import TrackTable
+from gangline.spec.config.site_tables import TrackTable
 from gangline.trackers import tensorboard
 from gangline.trackers.operations import points_of
 from gangline.trackers.protocol import Point, TrackedRun, TrackerError, WriterSettings
@@ -254,7 +254,7 @@ def test_a_writer_ends_with_its_driver(tmp_path):
     """A writer that is idle ends at once."""
     code = (
         "import os, sys\n"
-        "from gangline.spec.config.track_table import TrackTable\n"
+        "from gangline.spec.config.site_tables import TrackTable\n"
         "from gangline.trackers.protocol import WriterSettings\n"
         "from gangline.trackers.writer_process import WriterProcess\n"
         f"table = TrackTable(kind='tensorboard', path={str(tmp_path)!r})\n"

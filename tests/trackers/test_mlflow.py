@@ -13,7 +13,7 @@ from tests.trackers.mlflow_server import Door
 
 from gangline.faults.proxy import FaultProxy
 from gangline.faults.rules import FaultRule
-from gangline.spec.config.track_table import TrackTable
+from gangline.spec.config.site_tables import TrackTable
 from gangline.trackers import child, mlflow
 from gangline.trackers.protocol import Point, TrackedRun, TrackerError, WriterSettings
 from gangline.trackers.writer_process import WriterProcess

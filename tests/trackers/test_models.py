@@ -13,7 +13,7 @@ from gangline.errors import GateError
 from gangline.line.run.run_models import _ModelMirror, mirror_models
 from gangline.registry.versions import read_alias
 from gangline.spec.config.site import Site
-from gangline.spec.config.track_table import TrackTable
+from gangline.spec.config.site_tables import TrackTable
 from gangline.trackers.writer_process import WriterFailed, WriterProcess, writer_settings
 
 pytestmark = pytest.mark.tools

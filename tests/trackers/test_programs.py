@@ -14,7 +14,7 @@ from gangline.keeper.rank_environment import tracking_environ
 from gangline.line.gangs.launchers import secret_reader
 from gangline.line.request.trust import rights_of
 from gangline.spec.config.site import Site
-from gangline.spec.config.track_table import TrackTable
+from gangline.spec.config.site_tables import TrackTable
 from gangline.storage.objects.protocol import list_all
 from gangline.trackers import programs
 

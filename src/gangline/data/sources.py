@@ -22,7 +22,7 @@ from gangline.http.retry import Deadline, NoAnswer, retry
 from gangline.sanitize import conceal, concealable
 from gangline.spec.config.grammar import is_inside
 from gangline.spec.config.secrets import resolve_secret
-from gangline.spec.config.source_table import SourceTable
+from gangline.spec.config.site_tables import SourceTable
 from gangline.spec.globs import matches
 from gangline.storage.folder.safe_paths import kind_of
 from gangline.storage.objects.errors import PermissionDenied

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from gangline.spec.config.secrets import VARIABLE
 from gangline.spec.config.site import Site
-from gangline.spec.config.track_table import TrackTable
+from gangline.spec.config.site_tables import TrackTable
 from gangline.spec.gang.podset import TRACKERS_KEY
 from gangline.spec.plan import Role
 from gangline.spec.record import Record

@@ -21,7 +21,7 @@ from gangline.errors import GanglineError
 from gangline.sanitize import clean, conceal, concealable
 from gangline.spec.config.secrets import resolve_secret
 from gangline.spec.config.site import Site
-from gangline.spec.config.track_table import TrackTable
+from gangline.spec.config.site_tables import TrackTable
 from gangline.storage import site_paths
 from gangline.trackers.protocol import Mirrored, MirroredModel, Point, TrackedRun, WriterSettings
 

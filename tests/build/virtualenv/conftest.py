@@ -10,9 +10,9 @@ from tests.line import repositories
 
 from gangline.build.virtualenv import Uv, VirtualEnvironment, make_environment, read_commit_lock, request_environment
 from gangline.git.repository import Repository
-from gangline.spec.config.environments_table import EnvironmentsTable
 from gangline.spec.config.line import EnvTable
 from gangline.spec.config.site import Site
+from gangline.spec.config.site_tables import EnvironmentsTable
 
 SPAM = make_wheel("spam", "1.0", body="def main(): print('spam')\n", script=True)
 EGGS = make_wheel("eggs", "2.0")

@@ -16,8 +16,8 @@ from tests.build.wheels import index, lock_of, make_wheel
 
 from gangline.build.virtualenv import environments, find_environment, installation, rank_runtime, sweep_environments
 from gangline.errors import BuildError, ConfigError, IntegrityError, StorageError
-from gangline.spec.config.environments_table import IndexTable
 from gangline.spec.config.site import Site
+from gangline.spec.config.site_tables import IndexTable
 
 EVIL = "import pathlib; pathlib.Path({marker!r}).write_text('ran')\n"
 

@@ -5,7 +5,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from gangline.data.sources import open_source
 from gangline.faults.s3_gateway import S3Gateway
-from gangline.spec.config.source_table import SourceTable
+from gangline.spec.config.site_tables import SourceTable
 from gangline.storage.folder.store import FolderStore
 
 

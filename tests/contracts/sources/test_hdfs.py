@@ -9,7 +9,7 @@ from requests.adapters import HTTPAdapter
 
 from gangline.data.sources import open_source
 from gangline.errors import IntegrityError, StorageError
-from gangline.spec.config.source_table import SourceTable
+from gangline.spec.config.site_tables import SourceTable
 
 pytestmark = pytest.mark.tools
 DATA = bytes(range(256)) * 8192

@@ -9,7 +9,7 @@ from gangline.errors import CapacityError, ConfigError
 from gangline.launch.slurm import commands
 from gangline.launch.slurm.batch_script import job_options, life_script
 from gangline.launch.slurm.commands import SlurmAway, SlurmCommands
-from gangline.spec.config.slurm_table import SlurmTable
+from gangline.spec.config.site_tables import SlurmTable
 
 _STUB = """
 import json, pathlib, sys

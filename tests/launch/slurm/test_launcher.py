@@ -16,7 +16,7 @@ from gangline.launch.sandbox import Sandbox
 from gangline.launch.sandbox.engines import Unconfined
 from gangline.launch.slurm.launcher import SlurmLauncher
 from gangline.launch.slurm.lives import begin_life, earlier_ends, read_life, read_start, values_of
-from gangline.spec.config.slurm_table import SlurmTable
+from gangline.spec.config.site_tables import SlurmTable
 from gangline.spec.gang.status import FIRST_GENERATION, GangEnd
 
 _SLURM = """

@@ -11,7 +11,7 @@ from gangline.flare.offer import read_offer
 from gangline.flare.orders import CoordinatorOrders
 from gangline.line.gangs import federation
 from gangline.line.request.targets import launcher_of
-from gangline.spec.config.federation_table import FederationTable
+from gangline.spec.config.site_tables import FederationTable
 from gangline.spec.gang.coordinator import coordinator_of
 from gangline.storage.objects.blobs import put_blob
 from gangline.storage.open import open_store

@@ -12,7 +12,7 @@ from gangline.line.gangs.podsets import make_podset
 from gangline.line.request.trust import rights_of
 from gangline.spec import launchers
 from gangline.spec.config.site import PodTable, Site
-from gangline.spec.config.source_table import CacheTable, SourceTable
+from gangline.spec.config.site_tables import CacheTable, SourceTable
 from gangline.spec.data_source import DatasetUse, DataSource
 from gangline.spec.gang.shard_access import SHARDS_KEY, ShardAccess
 from gangline.spec.launchers import LauncherTraits

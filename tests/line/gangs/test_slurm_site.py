@@ -9,7 +9,7 @@ import pytest
 from gangline.errors import CapacityError, ConfigError
 from gangline.line.gangs.slurm_site import slurm_inventory, slurm_root
 from gangline.spec.config.site import GpuTable, Site
-from gangline.spec.config.slurm_table import SlurmTable
+from gangline.spec.config.site_tables import SlurmTable
 
 _STUB = """
 import pathlib, sys

@@ -18,7 +18,7 @@ from gangline.line.stages.preview import preview
 from gangline.line.stages.tracked_files import FetchedFiles
 from gangline.signing.keys import signing_key
 from gangline.spec.config.line import DataTable, MixTable
-from gangline.spec.config.source_table import SourceTable
+from gangline.spec.config.site_tables import SourceTable
 from gangline.spec.data_source import DataFile
 from gangline.spec.dataset import Dataset, DatasetShard
 from gangline.spec.run_flags import stage

@@ -10,7 +10,7 @@ from tests.train.sets.packed import dataset_of
 from gangline.data.versions import set_alias, write_dataset
 from gangline.line.stages.run_line import run_line
 from gangline.signing.keys import signing_key
-from gangline.spec.config.source_table import CacheTable, SourceTable
+from gangline.spec.config.site_tables import CacheTable, SourceTable
 from gangline.storage.objects.protocol import list_all
 
 pytestmark = [pytest.mark.tools, pytest.mark.timeout(600)]

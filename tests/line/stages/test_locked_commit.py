@@ -15,8 +15,8 @@ from gangline.launch.sandbox.module_runner import ModuleJob
 from gangline.launch.sandbox.process_runner import ProcessRunner
 from gangline.line.gangs.podsets import commits_python
 from gangline.line.gangs.sandbox import sandbox_of
-from gangline.spec.config.environments_table import EnvironmentsTable
 from gangline.spec.config.site import Site
+from gangline.spec.config.site_tables import EnvironmentsTable
 from gangline.spec.run_flags import stage
 from gangline.storage.objects.blobs import get_blob
 

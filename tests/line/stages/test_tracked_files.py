@@ -16,7 +16,7 @@ from gangline.line.stages.preview import preview
 from gangline.line.stages.tracked_files import fetch_pointers, find_pointers
 from gangline.report.inputs import NO_DATA
 from gangline.spec.codec import from_json
-from gangline.spec.config.source_table import SourceTable
+from gangline.spec.config.site_tables import SourceTable
 from gangline.spec.data_source import DataSource
 from gangline.spec.run_flags import stage
 from gangline.storage.folder.store import FolderStore

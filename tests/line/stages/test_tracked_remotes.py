@@ -16,7 +16,7 @@ from gangline.errors import ConfigError, IntegrityError, StorageError
 from gangline.line.stages.preview import preview
 from gangline.line.stages.run_line import run_line
 from gangline.spec.codec import from_json
-from gangline.spec.config.source_table import SourceTable
+from gangline.spec.config.site_tables import SourceTable
 from gangline.spec.data_source import DataSource
 from gangline.spec.run_flags import stage
 

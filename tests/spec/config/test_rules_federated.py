@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from gangline.spec.config.federation_table import FederationTable
 from gangline.spec.config.line import (
     DataTable,
     EvaluateTable,
@@ -16,6 +15,7 @@ from gangline.spec.config.line import (
 )
 from gangline.spec.config.load import line_digest, load_line
 from gangline.spec.config.rules_federated import federated_rules, federation_rules
+from gangline.spec.config.site_tables import FederationTable
 from gangline.spec.federated import FederatedTable, SimulatedMembers
 from gangline.spec.plan import Compression, Recovery, StartCheckpoint
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gangline.spec.config.rules_slurm import slurm_rules
-from gangline.spec.config.slurm_table import SlurmTable
+from gangline.spec.config.rules_site import slurm_rules
+from gangline.spec.config.site_tables import SlurmTable
 
 GOOD = SlurmTable(
     shared="/shared/gangs", partition="gpu", account="lab_1", qos="normal", constraint="h100&ib", time_seconds=3600,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gangline.errors import ConfigError, IntegrityError, StorageError
-from gangline.spec.config.source_table import SourceTable
+from gangline.spec.config.site_tables import SourceTable
 from gangline.spec.dataset import DatasetShard
 from gangline.spec.gang.shard_access import ShardAccess
 from gangline.storage.folder.store import FolderStore

@@ -11,7 +11,7 @@ from gangline.flare.member.budget import PrivacyLedger
 from gangline.flare.member.settings import read_settings
 from gangline.flare.offer import Offer, OfferTerms, read_offer
 from gangline.spec.codec import Document
-from gangline.spec.config.federation_table import MemberTable
+from gangline.spec.config.site_tables import MemberTable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

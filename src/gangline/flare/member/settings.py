@@ -5,8 +5,8 @@ from pathlib import Path
 
 from gangline.errors import ConfigError, storage_errors
 from gangline.flare.kit import Kit, require_own
-from gangline.spec.config.federation_table import MemberTable
 from gangline.spec.config.load import load_member_text
+from gangline.spec.config.site_tables import MemberTable
 from gangline.storage.folder.durable_files import replace_file
 
 

@@ -14,7 +14,7 @@ from pathlib import PurePath
 from gangline.errors import ConfigError, UsageError
 from gangline.fabric.placement import natural_key
 from gangline.spec.config.server_ranges import compress_servers
-from gangline.spec.config.slurm_table import SlurmTable
+from gangline.spec.config.site_tables import SlurmTable
 from gangline.spec.gang.podset import PlacedServer
 
 SCRIPT = "job.sbatch"

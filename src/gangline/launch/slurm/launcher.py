@@ -36,9 +36,15 @@ from gangline.launch.slurm.lives import (
     read_life,
 )
 from gangline.launch.slurm.put_back import queue_words, read_put_back
-from gangline.launch.slurm.states import end_of_node, is_final, state_of, stopped_retry, with_earlier_lives
-from gangline.launch.slurm.waiting import waiting_sentence
-from gangline.spec.config.slurm_table import SlurmTable
+from gangline.launch.slurm.states import (
+    end_of_node,
+    is_final,
+    state_of,
+    stopped_retry,
+    waiting_sentence,
+    with_earlier_lives,
+)
+from gangline.spec.config.site_tables import SlurmTable
 from gangline.spec.gang.podset import PodSet
 from gangline.spec.gang.status import GangEnd
 from gangline.storage.objects.protocol import ObjectStore

@@ -19,7 +19,7 @@ from gangline.git.repository import Repository
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import refusal
 from gangline.spec.config.site import Site
-from gangline.spec.config.source_table import SourceTable
+from gangline.spec.config.site_tables import SourceTable
 from gangline.spec.data_source import DataFile
 from gangline.spec.globs import any_matches, matches
 from gangline.spec.record import Trust

@@ -15,12 +15,12 @@ from gangline.errors import ConfigError
 from gangline.spec.codec import digest, to_plain
 from gangline.spec.config import grammar
 from gangline.spec.config.fabric import FabricFile
-from gangline.spec.config.federation_table import MemberTable
 from gangline.spec.config.infer_table import InferTable
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import ConfigProblem, FileError, shorten
 from gangline.spec.config.rules_line import Reader
 from gangline.spec.config.site import Site
+from gangline.spec.config.site_tables import MemberTable
 from gangline.spec.config.toml_text import MOST_BYTES, read_toml
 
 PROJECT_NAME = "project.name"

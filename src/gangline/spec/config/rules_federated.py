@@ -1,14 +1,15 @@
-"""Rules of `[federated]` in `line.toml` and of `[federation]` in `site.toml`."""
+"""Rules of `[federated]` in `line.toml`, of `[federation]` in `site.toml` and of `member.toml`."""
 
 import re
 from collections.abc import Iterator
 from math import inf
+from pathlib import PurePosixPath
 
 from gangline.spec.config import grammar
-from gangline.spec.config.federation_table import FederationTable
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import ConfigProblem, at_least, show
 from gangline.spec.config.secrets import is_reference, parse_reference
+from gangline.spec.config.site_tables import FederationTable, MemberTable
 from gangline.spec.federated import FederatedTable
 from gangline.spec.gang.coordinator import KITS
 
@@ -20,6 +21,8 @@ _MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 _MOST_MEMBERS = 1000
 _KIT_REFERENCE = re.compile(rf"secret:k8s:{KITS}(-[a-z0-9.-]*)?/[A-Za-z0-9._-]+")
 _PORTS_OF_GANGS = range(29_500, 29_700)
+
+_KEY_ID = re.compile(r"[0-9a-f]{8}")
 
 
 def federated_rules(line: Line) -> Iterator[ConfigProblem]:
@@ -52,6 +55,22 @@ def federation_rules(table: FederationTable) -> Iterator[ConfigProblem]:
         if not _MEMBER.fullmatch(name):
             wanted = "the name of a certificate, of letters, digits and ._@-"
             yield ConfigProblem(f"federation.members[{index}]", wanted, show(name), '"leipzig" works')
+
+
+def member_rules(member: MemberTable) -> Iterator[ConfigProblem]:
+    """Problems of a member's settings."""
+    path = PurePosixPath(member.data)
+    if not path.is_absolute() or ".." in path.parts or not member.data.isprintable():
+        yield ConfigProblem("data", "an absolute path", show(member.data), '"/srv/cohort" works')
+    yield from at_least("epsilon", member.epsilon, 0, "0 refuses every run that asks for privacy")
+    yield from at_least("least_sum", member.least_sum, 3, "a sum of two tells each of them the other one")
+    for index, key_id in enumerate(member.signers):
+        if not _KEY_ID.fullmatch(key_id):
+            yield ConfigProblem(
+                f"signers[{index}]", "the id of a key, 8 hex digits", show(key_id), "`gangline keys` lists them"
+            )
+    if member.approve == "signed" and not member.signers:
+        yield ConfigProblem("signers", 'a key, as approve is "signed"', "none", 'approve = "each" asks for every code')
 
 
 def _folder_rules(table: FederationTable) -> Iterator[ConfigProblem]:

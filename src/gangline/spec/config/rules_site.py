@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 
 from gangline.spec.config import grammar
 from gangline.spec.config.data_keys import RESERVED, is_data_prefix
-from gangline.spec.config.environments_table import EnvironmentsTable, IndexTable
 from gangline.spec.config.infer_table import KserveTable, SiteInferTable
 from gangline.spec.config.problems import (
     BYTES_PER_SECOND,
@@ -21,7 +20,6 @@ from gangline.spec.config.problems import (
 )
 from gangline.spec.config.rules_fabric import failure_rules
 from gangline.spec.config.rules_federated import federation_rules
-from gangline.spec.config.rules_slurm import slurm_rules
 from gangline.spec.config.secrets import FORMS, is_reference
 from gangline.spec.config.site import (
     ForgeTable,
@@ -38,8 +36,14 @@ from gangline.spec.config.site import (
     SitePlanTable,
     StoreTable,
 )
-from gangline.spec.config.source_table import CacheTable, SourceTable
-from gangline.spec.config.track_table import TrackTable
+from gangline.spec.config.site_tables import (
+    CacheTable,
+    EnvironmentsTable,
+    IndexTable,
+    SlurmTable,
+    SourceTable,
+    TrackTable,
+)
 from gangline.spec.launchers import LAUNCHERS, TARGETS
 
 _WITH_SECRETS = frozenset({"", "root", "home", "run", "var", "var/run", "var/lib", "etc", "proc", "sys", "dev"})
@@ -49,6 +53,17 @@ MOST_EXPERIMENT = 100
 _MOST_PRICE = 1e9
 """Highest price of a GPU-hour, in any currency."""
 WEB = "an http or https URL without a password in it"
+
+MOST_MARGIN_SECONDS = 65_535
+"""Largest time that sbatch takes before a limit."""
+MOST_LIVES = 100
+_ROUND_SECONDS = 60
+"""Slurm counts limits in minutes, and its signal may come as much earlier."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:-]{0,127}")
+_CONSTRAINT = re.compile(r"[A-Za-z0-9_.,:|&*()\[\]-]{1,256}")
+_OURS = ("--array", "-a", "--wrap", "--job-name", "-J", "--comment", "--chdir", "-D", "--output", "-o", "--hold", "-H",
+         "--parsable", "--nodes", "-N", "--ntasks", "-n", "--ntasks-per-node", "--signal")  # fmt: skip
+"""Options by which a gang is started and found again."""
 
 
 def site_rules(site: Site) -> Iterator[ConfigProblem]:
@@ -381,3 +396,44 @@ def kserve_rules(kserve: KserveTable, *, gangs: str | None) -> Iterator[ConfigPr
     least = 0 if kserve.mode == "Knative" else 1
     yield from at_least("kserve.min_replicas", kserve.min_replicas, least)
     yield from at_least("kserve.max_replicas", kserve.max_replicas, max(kserve.min_replicas, 1))
+
+
+def slurm_rules(slurm: SlurmTable, *, is_target: bool) -> Iterator[ConfigProblem]:
+    """Problems of `[slurm]`; `is_target`: gangs of this site run there."""
+    works = '"/shared/gangline" works'
+    if is_target and slurm.shared is None:
+        yield ConfigProblem("slurm.shared", "a folder that this machine and all servers see", "nothing", works)
+    if slurm.shared is not None:
+        parts = slurm.shared.split("/")
+        if not slurm.shared.startswith("/") or {".", ".."} & set(parts) or not slurm.shared.isprintable():
+            yield ConfigProblem("slurm.shared", "an absolute path", show(slurm.shared), works)
+    for name in ("partition", "account", "qos"):
+        value = getattr(slurm, name)
+        if value is not None and not _NAME.fullmatch(value):
+            yield ConfigProblem(f"slurm.{name}", "a name of letters, digits, _, ., - and commas", show(value))
+    if slurm.constraint is not None and not _CONSTRAINT.fullmatch(slurm.constraint):
+        yield ConfigProblem("slurm.constraint", "features, joined by & or |", show(slurm.constraint), '"h100&ib" works')
+    yield from at_least("slurm.lives", slurm.lives, 1)
+    if slurm.lives > MOST_LIVES:
+        yield ConfigProblem("slurm.lives", f"at most {MOST_LIVES}", show(slurm.lives))
+    yield from at_least("slurm.margin_seconds", slurm.margin_seconds, 1)
+    if slurm.margin_seconds > MOST_MARGIN_SECONDS:
+        yield ConfigProblem("slurm.margin_seconds", f"at most {MOST_MARGIN_SECONDS}", show(slurm.margin_seconds))
+    least = slurm.margin_seconds + _ROUND_SECONDS
+    if slurm.time_seconds is not None and slurm.time_seconds <= least:
+        wanted = f"more than margin_seconds and a minute, {least} s together: the signal to save comes so early"
+        yield ConfigProblem("slurm.time_seconds", wanted, show(slurm.time_seconds), "3600 works")
+    yield from _word_rules(slurm)
+
+
+def _word_rules(slurm: SlurmTable) -> Iterator[ConfigProblem]:
+    for name in ("options", "via"):
+        for index, word in enumerate(getattr(slurm, name)):
+            if not word or not word.isprintable():
+                yield ConfigProblem(f"slurm.{name}[{index}]", "a word of printable characters", show(word))
+    for index, word in enumerate(slurm.options):
+        if word.partition("=")[0] in _OURS:
+            yield ConfigProblem(f"slurm.options[{index}]", "an option that gangline does not give", show(word))
+        elif word and word.isprintable() and not word.startswith("-"):
+            works = '"--reservation=maintenance" works, as one word'
+            yield ConfigProblem(f"slurm.options[{index}]", "an option of sbatch", show(word), works)

@@ -3,13 +3,17 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gangline.spec.config.environments_table import EnvironmentsTable, IndexTable
 from gangline.spec.config.fabric import FailureRates, Preset
-from gangline.spec.config.federation_table import FederationTable
 from gangline.spec.config.infer_table import KserveTable, SiteInferTable
-from gangline.spec.config.slurm_table import SlurmTable
-from gangline.spec.config.source_table import CacheTable, SourceTable
-from gangline.spec.config.track_table import TrackTable
+from gangline.spec.config.site_tables import (
+    CacheTable,
+    EnvironmentsTable,
+    FederationTable,
+    IndexTable,
+    SlurmTable,
+    SourceTable,
+    TrackTable,
+)
 from gangline.spec.launchers import Target
 
 

@@ -26,14 +26,14 @@ from cattrs.gen import make_dict_structure_fn
 
 from gangline.spec.config.cost_table import with_cost_table
 from gangline.spec.config.fabric import FabricFile
-from gangline.spec.config.federation_table import MemberTable
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import ConfigProblem, found, shorten
 from gangline.spec.config.rules_fabric import fabric_rules
+from gangline.spec.config.rules_federated import member_rules
 from gangline.spec.config.rules_line import TABLE_RULES, Reader, line_rules
-from gangline.spec.config.rules_member import member_rules
 from gangline.spec.config.rules_site import site_rules
 from gangline.spec.config.site import Site
+from gangline.spec.config.site_tables import MemberTable
 
 T = TypeVar("T")
 Hook = Callable[[Any, Any], Any]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from gangline.spec.codec import Document
-from gangline.spec.config.source_table import SourceTable
+from gangline.spec.config.site_tables import SourceTable
 
 SHARDS_KEY = "GANGLINE_SHARDS"
 """Variable with a `ShardAccess` as JSON; lines cannot set it."""

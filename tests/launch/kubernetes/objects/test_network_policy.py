@@ -11,7 +11,7 @@ from gangline.errors import ConfigError
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.network_policy import network_policy, store_address
 from gangline.launch.kubernetes.objects.render_context import labels
-from gangline.spec.config.source_table import SourceTable
+from gangline.spec.config.site_tables import SourceTable
 from gangline.spec.gang.shard_access import ShardAccess
 
 NEIGHBOUR = replace(CPU, name="vision-77aa01be-p3m9dc", run="vision-77aa01be-p3m9dc", project="vision")

@@ -8,7 +8,7 @@ from tests.launch.slurm.cluster.slurm_cluster import SlurmCluster
 from gangline.launch.protocol import Launcher
 from gangline.launch.sandbox import Sandbox
 from gangline.launch.slurm.launcher import SlurmLauncher
-from gangline.spec.config.slurm_table import SlurmTable
+from gangline.spec.config.site_tables import SlurmTable
 
 ASK_SECONDS = 0.2
 

@@ -14,7 +14,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from gangline.launch.slurm.launcher import SlurmLauncher
-from gangline.spec.config.slurm_table import SlurmTable
+from gangline.spec.config.site_tables import SlurmTable
 from gangline.spec.gang.podset import PodSet
 from gangline.storage.open import open_store
 root, store, podset, *via = sys.argv[1:]

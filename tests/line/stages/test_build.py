@@ -13,11 +13,11 @@ from gangline.build.image_store import BuiltImage
 from gangline.errors import CapacityError, ConfigError, IntegrityError
 from gangline.git.repository import Repository
 from gangline.line.record.observer import SilentObserver
-from gangline.line.stages import run_environment
-from gangline.line.stages.run_environment import environment_of
-from gangline.spec.config.environments_table import EnvironmentsTable
+from gangline.line.stages import build as build_stage
+from gangline.line.stages.build import environment_of
 from gangline.spec.config.line import EnvTable
 from gangline.spec.config.site import RegistryTable, Site
+from gangline.spec.config.site_tables import EnvironmentsTable
 from gangline.spec.record import RunInfo
 from gangline.storage.open import open_store
 
@@ -70,7 +70,7 @@ def builds(monkeypatch):
             sizes={"image-sbom": 1, "image-provenance": 2},
         )  # fmt: skip
 
-    monkeypatch.setattr(run_environment, "build_image", build)
+    monkeypatch.setattr(build_stage, "build_image", build)
     return seen
 
 
