@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangline.errors import ConfigError
-from gangline.fabric import multinomial
-from gangline.fabric.multinomial import probability_of_most
+from gangline.fabric import paths
 from gangline.fabric.paths import (
     hashed_load,
     loads_of_policies,
     path_environment,
     path_load,
+    probability_of_most,
 )
 
 
@@ -139,7 +139,7 @@ def test_the_normal_form_agrees_with_the_exact_one(monkeypatch, uplinks, leaves,
     """At the sizes from which it is used on; the distance shrinks with the balls and with the bins."""
 
     def efficiency(most_exact):
-        monkeypatch.setattr(multinomial, "MOST_EXACT", dict.fromkeys((True, False), most_exact))
+        monkeypatch.setattr(paths, "MOST_EXACT", dict.fromkeys((True, False), most_exact))
         hashed_load.cache_clear()
         return path_load("hash", [uplinks] * leaves, uplinks=uplinks, connections=connections).efficiency
 

@@ -1,4 +1,7 @@
-"""Order of servers on a ring, and how often it leaves a group: each crossing is a flow on an uplink. Pure."""
+"""Order of servers on a ring, and how often it leaves a group: each crossing is a flow on an uplink. Pure.
+
+The table of a gang's ranks tells readers of switches' counters where each is, and which flows to expect.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,6 +9,8 @@ from itertools import pairwise
 
 from gangline.errors import ConfigError
 from gangline.fabric.inventory import Fabric
+
+HEADER = "rank,node_rank,server,group,rail,uplink_flows"
 
 
 def ring_order(fabric: Fabric, servers: Iterable[str]) -> tuple[str, ...]:
@@ -53,3 +58,23 @@ def random_crossings(servers_by_group: Sequence[int]) -> float:
     if servers < 2:
         return 0.0
     return servers - sum(count * (count - 1) for count in servers_by_group) / (servers - 1)
+
+
+def rank_table(servers: Sequence[str], group_of: Mapping[str, str], *, ranks_per_server: int) -> str:
+    """CSV, a line for each rank.
+
+    `rail` is the place of the rank on its server, whose NIC hangs on that leaf of the group; `uplink_flows` are edges
+    of a ring over all servers that leave the group: so many flows go up from each of its leaves, and come down to it.
+
+    Args:
+        servers: In node-rank order.
+        group_of: Group of each of them.
+        ranks_per_server: One a NIC.
+    """
+    flows = crossing_flows(servers, group_of)
+    rows = (
+        f"{node * ranks_per_server + rail},{node},{server},{group_of[server]},{rail},{flows[group_of[server]]}"
+        for node, server in enumerate(servers)
+        for rail in range(ranks_per_server)
+    )
+    return "\n".join([HEADER, *rows]) + "\n"

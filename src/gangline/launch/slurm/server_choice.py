@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gangline.errors import CapacityError, UsageError
 from gangline.fabric.inventory import Fabric
-from gangline.fabric.pipeline_order import pipeline_order
+from gangline.fabric.order import pipeline_order
 from gangline.fabric.placement import FreeGroup, select_servers
 from gangline.spec.gang.podset import PlacedServer, Placement
 

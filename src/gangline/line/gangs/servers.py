@@ -2,7 +2,7 @@
 
 from gangline.errors import GanglineError
 from gangline.fabric.measured_links import LinkMeasurement, with_speeds
-from gangline.fabric.rank_table import rank_table
+from gangline.fabric.rings import rank_table
 from gangline.fabric.verify import verify
 from gangline.launch.protocol import GangStatus
 from gangline.line.gangs.stated_network import read_measurement

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gangline.fabric import placement
-from gangline.fabric.pipeline_order import pipeline_order
+from gangline.fabric.order import pipeline_order
 from gangline.fabric.placement import FreeGroup
 from gangline.launch.kubernetes.placement.gang_request import GangRequest
 from gangline.launch.kubernetes.placement.resources import as_text
