@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.line import repositories
 
-from gangline.launch.kubernetes.follow.pod_events import PodEvents
+from gangline.launch.kubernetes.follow.follower import PodEvents
 from gangline.launch.protocol import GangEvent
 from gangline.line.gangs.warnings import warning_of
 from gangline.report.progress import StageProgress

@@ -5,8 +5,14 @@ from datetime import datetime
 import pytest
 
 from gangline.launch.slurm.commands import SlurmJob
-from gangline.launch.slurm.states import end_of_node, is_final, state_of, stopped_retry, with_earlier_lives
-from gangline.launch.slurm.waiting import waiting_sentence
+from gangline.launch.slurm.states import (
+    end_of_node,
+    is_final,
+    state_of,
+    stopped_retry,
+    waiting_sentence,
+    with_earlier_lives,
+)
 from gangline.spec.gang.status import GangEnd
 
 

@@ -15,7 +15,7 @@ from gangline.launch.kubernetes.placement.gang_pods import GangPods, is_bound, o
 from gangline.launch.kubernetes.placement.queued_gangs import PLACED, REFUSED, QueuedGang, Refusal
 from gangline.launch.kubernetes.placement.reservations import Reservation
 from gangline.launch.kubernetes.placement.server_selection import select_replacement
-from gangline.launch.kubernetes.state.placed import placed_annotations
+from gangline.launch.kubernetes.state.roots import placed_annotations
 from gangline.spec.codec import canonical
 
 BINDING_SECONDS = 60.0

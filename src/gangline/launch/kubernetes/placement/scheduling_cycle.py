@@ -33,8 +33,8 @@ from gangline.launch.kubernetes.placement.server_selection import (
     ServerSelector,
     free_groups,
 )
-from gangline.launch.kubernetes.state.placed import placed_annotations
 from gangline.launch.kubernetes.state.pods import is_living, list_pods, pods_path
+from gangline.launch.kubernetes.state.roots import placed_annotations
 
 _TURN_SECONDS = 600.0
 """Gangs that fit may start before one that does not, until that one has waited this long."""

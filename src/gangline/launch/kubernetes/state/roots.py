@@ -1,14 +1,18 @@
-"""Root object of a gang (Job, TrainJob or JobSet): its kinds, its path, what its status says. Reads only."""
+"""Root object of a gang (Job, TrainJob or JobSet): its kinds, its path, what its status says. Reads only.
 
+Annotations of the root have the servers that the placer gave the gang: their names, and their groups in runs.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from gangline.errors import IntegrityError
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects import job, jobset, trainjob
-from gangline.launch.kubernetes.objects.labels import CANCELLED, PODSET, SPEC, collection_path
+from gangline.launch.kubernetes.objects.labels import CANCELLED, GROUPS, PODSET, SERVERS, SPEC, collection_path
 from gangline.launch.kubernetes.objects.render import choose_root
-from gangline.launch.kubernetes.state.placed import read_placed
 from gangline.launch.kubernetes.state.pods import end_condition, true_condition
 from gangline.launch.protocol import require_equal
 from gangline.spec.config.site import LaunchTable
@@ -148,3 +152,28 @@ def require_same_podset(root: Root, podset: PodSet) -> None:
     """Raises `IntegrityError` if `root` was created from another PodSet."""
     if root.annotations.get(PODSET) != podset.digest:
         require_equal(root.podset(), podset)
+
+
+def placed_annotations(servers: Sequence[PlacedServer]) -> dict[str, str | None]:
+    """Annotations for `servers` in node-rank order; groups as `BLOCK/GROUP*NUMBER`, None where none is known."""
+    runs = [(place, len(list(run))) for place, run in groupby((server.block, server.group) for server in servers)]
+    is_known = any(group for (_, group), _ in runs)
+    groups = ",".join(f"{block}/{group}*{number}" for (block, group), number in runs)
+    return {SERVERS: ",".join(server.name for server in servers), GROUPS: groups if is_known else None}
+
+
+def read_placed(annotations: Mapping[str, str]) -> tuple[PlacedServer, ...]:
+    """Servers in node-rank order; empty: the placer gave none. Groups that do not match them are not known."""
+    names = [name for name in annotations.get(SERVERS, "").split(",") if name]
+    places = [place for run in annotations.get(GROUPS, "").split(",") if run for place in _places(run)]
+    if len(places) != len(names):
+        return tuple(PlacedServer(name=name) for name in names)
+    return tuple(
+        PlacedServer(name=name, block=block, group=group) for name, (block, group) in zip(names, places, strict=True)
+    )
+
+
+def _places(run: str) -> list[tuple[str, str]]:
+    place, _, number = run.rpartition("*")
+    block, _, group = place.partition("/")
+    return [(block, group)] * int(number) if number.isdecimal() and len(number) < 6 else []

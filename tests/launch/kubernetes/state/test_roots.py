@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.launch.kubernetes.state.placed import placed_annotations, read_placed
+from gangline.launch.kubernetes.state.roots import placed_annotations, read_placed
 from gangline.spec.gang.podset import PlacedServer
 
 names = st.from_regex(r"[a-z0-9]([-a-z0-9._]{0,5}[a-z0-9])?", fullmatch=True)

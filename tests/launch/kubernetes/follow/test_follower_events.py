@@ -1,6 +1,6 @@
 """Lines of pods become the events of a follower."""
 
-from gangline.launch.kubernetes.follow.pod_events import PodEvents
+from gangline.launch.kubernetes.follow.follower import PodEvents
 from gangline.spec.gang.pod_output import event_line, keeper_line, log_line, status_line
 from gangline.spec.gang.status import GangState, KeeperStatus
 
