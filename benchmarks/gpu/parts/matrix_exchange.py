@@ -43,9 +43,8 @@ def group(shapes: Shapes, side: int) -> Any:
     import torch
 
     from gangline.optim.executors.exchange import UpdateExchange
-    from gangline.optim.executors.holders import Part
-    from gangline.optim.executors.host_exchange import HostExchange
-    from gangline.optim.executors.pieces import overlap
+    from gangline.optim.executors.holders import Part, overlap
+    from gangline.optim.executors.matrix_executor import HostExchange
     from gangline.optim.plan.matrix import LogicalMatrix
 
     class LoopbackExchange(UpdateExchange):

@@ -27,16 +27,17 @@ from gangline.optim.executors.forward_overlap import ForwardOverlap
 from gangline.optim.executors.held_state import require_alike, step_without_change
 from gangline.optim.executors.holders import Holders, ProcessGroups, Ranks, holders_of, ranks_of
 from gangline.optim.executors.matrix_executor import MatrixExecutor
-from gangline.optim.executors.outstanding_updates import OutstandingUpdates
 from gangline.optim.executors.owner_reduction import OwnerReduction
 from gangline.optim.executors.parameter_groups import (
     Group,
     elementwise_names,
+    gather_parts,
+    matrices_of,
     matrix_parameters,
     options_by_parameter,
     require_groups,
 )
-from gangline.optim.executors.parameter_parts import gather_parts, matrices_of
+from gangline.optim.executors.publish import OutstandingUpdates
 from gangline.optim.executors.rank_updates import MatrixParameter, StateFiles, UpdateStep, local_part
 from gangline.optim.executors.team_updates import teams_of
 from gangline.optim.plan.build import build_plan

@@ -1,10 +1,15 @@
-"""Which ranks hold which part of a parameter: hosts it is cut over, and ranks with copies of the same part."""
+"""Which ranks hold which part of a parameter: hosts it is cut over, and ranks with copies of the same part.
 
-from collections.abc import Sequence
+A rank's part and a matrix of the parameter overlap in a piece.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
@@ -13,9 +18,12 @@ from torch.distributed.tensor import DTensor
 
 from gangline.errors import ConfigError
 from gangline.optim.executors.torch_names import compute_local_shape_and_global_offset
-from gangline.optim.plan.matrix import RowRanges
+from gangline.optim.plan.matrix import LogicalMatrix, RowRanges
 
 Ranks = tuple[int, ...]
+
+Rows = slice | Tensor
+"""One range, or a number for each row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +163,60 @@ class ProcessGroups:
         group = dist.new_group(list(ranks), use_local_synchronization=True)
         assert isinstance(group, ProcessGroup), "this rank is one of them"
         return group
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixPiece:
+    """Elements of one matrix that one rank holds."""
+
+    stored: Rows
+    """Place among the rows of the rank's part."""
+    rows: Rows
+    """Place among the rows of the matrix."""
+    columns: slice
+    """Columns of the matrix."""
+    shape: tuple[int, int]
+
+    @property
+    def elements(self) -> int:
+        """Elements of the matrix that the rank holds."""
+        return prod(self.shape)
+
+
+def overlap(part: Part, matrix: LogicalMatrix, device: torch.device) -> MatrixPiece:
+    """Rows of `matrix` that `part` has, in the order in which both have them."""
+    wanted = matrix.rows or ((0, matrix.shape[0]),)
+    runs = list(_runs(part.rows, wanted))
+    count, columns = sum(length for _, _, length in runs), part.columns
+    return MatrixPiece(
+        stored=_rows([(start, length) for start, _, length in runs], device),
+        rows=_rows([(start, length) for _, start, length in runs], device),
+        columns=slice(*columns),
+        shape=(count, columns[1] - columns[0]) if count else (0, 0),
+    )
+
+
+def _runs(held: RowRanges, wanted: RowRanges) -> Iterator[tuple[int, int, int]]:
+    """Row of the part, row of the matrix, and how many follow; both ranges rise."""
+    left = right = stored = found = 0
+    while left < len(held) and right < len(wanted):
+        start, stop = max(held[left][0], wanted[right][0]), min(held[left][1], wanted[right][1])
+        if start < stop:
+            yield stored + start - held[left][0], found + start - wanted[right][0], stop - start
+        if held[left][1] <= wanted[right][1]:
+            stored += held[left][1] - held[left][0]
+            left += 1
+        else:
+            found += wanted[right][1] - wanted[right][0]
+            right += 1
+
+
+def _rows(runs: list[tuple[int, int]], device: torch.device) -> Rows:
+    if not runs:
+        return slice(0, 0)
+    start, length = runs[0]
+    for following, more in runs[1:]:
+        if following != start + length:
+            return torch.cat([torch.arange(at, at + count, device=device) for at, count in runs])
+        length += more
+    return slice(start, start + length)

@@ -1,14 +1,22 @@
-"""Parameter groups of a matrix optimizer: what they must say, the matrices in them, and their options as of a step."""
+"""Parameter groups of a matrix optimizer: what they must say, the matrices in them, and their options as of a step.
 
+A parameter that is cut among ranks has parts, which the ranks tell each other.
+"""
+
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gangline.errors import ConfigError
+from gangline.optim.executors.exchange import UpdateExchange
+from gangline.optim.executors.holders import Part, own_part
 from gangline.optim.executors.rank_updates import MatrixParameter
-from gangline.optim.plan.matrix import FragmentSplit
+from gangline.optim.plan.matrix import FragmentSplit, LogicalMatrix, MatrixStorage, fragments
 
 Group = dict[str, Any]
 """Parameter group of torch, with `names` of its parameters and `kind`: `matrix` or `elementwise`; one of matrices may
@@ -71,4 +79,38 @@ def options_by_parameter(groups: Sequence[Group]) -> dict[Tensor, Group]:
     for group in groups:
         now = {key: value.clone() if isinstance(value, Tensor) else value for key, value in group.items()}
         found.update(dict.fromkeys(group["params"], now))
+    return found
+
+
+def matrices_of(each: MatrixParameter) -> tuple[LogicalMatrix, ...]:
+    """Matrices that its split rule makes, with the placements of the parameter."""
+    placements = getattr(each.parameter, "placements", ())
+    names = each.parameter.device_mesh.mesh_dim_names if placements else ()  # type: ignore[attr-defined]  # a DTensor
+    axes = tuple(
+        (name, placement.dim if placement.is_shard() else None)
+        for name, placement in zip(names or map(str, range(len(placements))), placements, strict=True)
+    )
+    dtype = str(each.parameter.dtype).removeprefix("torch.")
+    return fragments(
+        each.name, tuple(each.parameter.shape), each.split, dtype=dtype, storage=MatrixStorage(axes=axes)
+    )  # fmt: skip
+
+
+def gather_parts(
+    parameters: Sequence[MatrixParameter], hosts: UpdateExchange, device: torch.device
+) -> list[list[Part]]:
+    """What each host holds of each parameter, as the hosts say; collective.
+
+    Raises:
+        ConfigError: Their parts of a parameter do not make up the whole.
+    """
+    own = json.dumps([asdict(own_part(each.parameter)) for each in parameters])
+    found = [[Part.of(each) for each in json.loads(text)] for text in hosts.texts(own, device)]
+    for at, each in enumerate(parameters):
+        held = sum(parts[at].elements for parts in found)
+        if held != each.parameter.numel():
+            raise ConfigError(
+                f"{each.name} of shape {tuple(each.parameter.shape)} is cut over {hosts.ranks} ranks that hold {held} "
+                "elements together; a matrix optimizer needs every element on one of them"
+            )
     return found

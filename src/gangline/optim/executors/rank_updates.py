@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from gangline.errors import ConfigError
-from gangline.optim.executors.pieces import MatrixPiece
+from gangline.optim.executors.holders import MatrixPiece
 from gangline.optim.executors.team_updates import Team
 from gangline.optim.plan.matrix import FragmentSplit
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlannedMatrix
