@@ -8,8 +8,7 @@ from tests.line.records import driven, new_sealer, record
 
 from gangline.errors import CapacityError, IntegrityError, StorageError
 from gangline.line.record import states
-from gangline.line.record.size import MAX_BYTES, fit, thin_ranks
-from gangline.line.record.store import RecordStore
+from gangline.line.record.store import MAX_BYTES, RecordStore, fit, thin_ranks
 from gangline.spec.measurements import CurvePoint, RankRow
 from gangline.spec.record import Driver
 from gangline.storage.folder.store import FolderStore

@@ -13,8 +13,7 @@ from gangline.build.own_environment import editable_packages_in, missing_module
 from gangline.errors import CancelledError, CapacityError, GanglineError, IntegrityError, StorageError, error_for
 from gangline.launch.protocol import Gang
 from gangline.line.gangs.follow import earlier_end, follow
-from gangline.line.gangs.missed_files import path_outside_layer
-from gangline.line.gangs.missed_names import missing_package, missing_variable
+from gangline.line.gangs.missed_inputs import missing_package, missing_variable, path_outside_layer
 from gangline.line.gangs.podsets import podset_for
 from gangline.line.gangs.sandbox import hidden_path_in, sandbox_of
 from gangline.line.record.context import RunContext

@@ -1,4 +1,7 @@
-"""Launcher of a site's target, with the secrets that it may pass to a gang."""
+"""Launcher of a site's target, with the secrets that it may pass to a gang.
+
+Secrets of programs that track by themselves are the token of their tracker, and MLflow's own id of the run.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -6,19 +9,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gangline.errors import ConfigError, UsageError
+from gangline.errors import ConfigError, GanglineError, IntegrityError, UsageError
 from gangline.launch.protocol import Launcher
 from gangline.launch.sandbox import Sandbox
-from gangline.line.gangs import program_trackers
 from gangline.line.gangs.logs import stored_lines
 from gangline.line.gangs.sandbox import sandbox_of
 from gangline.line.gangs.shard_access import read_source_secret
 from gangline.line.gangs.slurm_site import slurm_inventory, slurm_root
 from gangline.line.gangs.stated_network import stated_network
 from gangline.line.gangs.train_secrets import read_secret
+from gangline.line.record.store import read_record
 from gangline.line.request.targets import launcher_of, parse_target
 from gangline.line.request.trust import Rights, require_scoped_credentials
-from gangline.spec.config.secrets import VARIABLE
+from gangline.metrics.record_values import price_at
+from gangline.spec.config.secrets import VARIABLE, resolve_secret
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.gang.podset import PodSet
@@ -29,6 +33,9 @@ from gangline.storage import site_paths
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.s3.run_credentials import SHARED_INPUTS, scoped_credentials
+from gangline.trackers.operations import tracked_run
+from gangline.trackers.programs import MLFLOW_RUN, MLFLOW_TOKEN, WANDB_TOKEN, joined_trackers
+from gangline.trackers.writer_process import WriterProcess, writer_settings
 
 if TYPE_CHECKING:
     from gangline.launch.kubernetes.client.api import KubernetesApi, Object
@@ -39,6 +46,9 @@ OpenLauncher = Callable[..., Launcher]
 """Called with the arguments of `open_launcher`."""
 CHECKPOINT_KEY = "checkpoint-key"
 STORE_CREDENTIALS = "store-credentials"
+
+TRACKER_SECRETS = (MLFLOW_RUN, MLFLOW_TOKEN, WANDB_TOKEN)
+"""Variables that come from trackers where the line does not name them."""
 
 
 def gangs_root(repo: Path) -> Path:
@@ -169,9 +179,9 @@ def secret_reader(
         if name.startswith(SOURCE_SECRET):
             return read_source_secret(name, rights, site, environ).encode()
         variable = name.removeprefix(VARIABLE)
-        if repo is not None and variable in program_trackers.NAMES and variable not in rights.train_secrets:
+        if repo is not None and variable in TRACKER_SECRETS and variable not in rights.train_secrets:
             if name not in of_trackers:  # a tracker is asked once
-                of_trackers[name] = program_trackers.read_program_secret(
+                of_trackers[name] = read_program_secret(
                     variable, rights, store=store, repo=repo, site=site, environ=environ
                 ).encode()
             return of_trackers[name]
@@ -208,3 +218,35 @@ def gang_credentials(store: ObjectStore, site: Site, environ: Mapping[str, str],
         scoped = scoped_credentials(store, write=rights.writes, read=rights.reads, listed=listed, owner=run)
     require_scoped_credentials(scoped.text if scoped else None, rights)
     return scoped.text if scoped else own
+
+
+def read_program_secret(
+    variable: str, rights: Rights, *, store: ObjectStore, repo: Path, site: Site, environ: Mapping[str, str]
+) -> str:
+    """One of TRACKER_SECRETS; empty where the tracker does not answer: rank 0 then tracks as the other ranks do.
+
+    Raises:
+        IntegrityError: The run with these rights joins no such tracker; a fork's run joins none.
+        ConfigError: The token is not there.
+    """
+    record = read_record(store, "/".join(rights.writes.split("/")[:4]))
+    trackers = {} if record is None or rights.is_fork else joined_trackers(record, site)
+    kind = "wandb" if variable == WANDB_TOKEN else "mlflow"
+    name = next((name for name, table in trackers.items() if table.kind == kind), None)
+    if record is None or name is None:
+        raise IntegrityError(f"a gang asks for {variable} of a tracker, and its run joins none of that kind")
+    table = site.track[name]
+    if variable != MLFLOW_RUN:
+        return resolve_secret(table.token or "", environ)
+    run = tracked_run(record, experiment=table.experiment, price=price_at(site))
+    try:
+        process = WriterProcess(writer_settings(repo, site, name, environ=environ), table=table, environ=environ)
+        try:
+            process.open()
+            process.begin(run)
+            there = process.look(run)
+        finally:
+            process.end()
+    except GanglineError:  # the mirror of the driver says so in the record
+        return ""
+    return there.id if there is not None else ""

@@ -2,6 +2,7 @@
 
 If the answer to a write is lost, the record is read back: each write carries a random nonce. A driver writes with the
 token of its lease; once the record has a newer token, writes of the older driver are refused, whatever its lease says.
+A record has at most 256 KiB: what is stored elsewhere too is dropped first, never the verdict or the gates.
 """
 
 import random
@@ -12,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from gangline.errors import CapacityError, IntegrityError, StorageError
 from gangline.line.record import states
-from gangline.line.record.size import fit
 from gangline.signing.record_seal import PLACEHOLDER, Sealer, sealed_part
+from gangline.spec.measurements import RankRow
 from gangline.spec.record import Driver, Record, run_prefix
 from gangline.storage.objects.protocol import Blob, ObjectStore, get_bounded
 
@@ -22,6 +23,9 @@ MOST_READ_BYTES = 1 << 20
 """Four times the size limit of a record: a larger object is not one."""
 Change = Callable[[Record], Record]
 """Pure: it may be applied several times, each time to the record just read."""
+
+MAX_BYTES = 256 * 1024
+MAX_RANKS = 64
 
 
 def read_record(store: ObjectStore, prefix: str) -> Record | None:
@@ -136,6 +140,35 @@ class RecordStore:
             raise
 
 
+def fit(record: Record) -> Record:
+    """The record itself if it fits, else with fewer events, ranks, candidates, paths and seeds, in that order.
+
+    Raises:
+        IntegrityError: It is still too large: a value of the line holds what belongs into a file.
+    """
+    for reduce in (_unreduced, *_REDUCTIONS):
+        record = reduce(record)
+        if len(record.to_json()) <= MAX_BYTES:
+            return record
+    raise IntegrityError(
+        f"record of {record.run.id}: wanted at most {MAX_BYTES} bytes, found {len(record.to_json())} after thinning;"
+        " keep large values in files of the repository, not in line.toml"
+    )
+
+
+def thin_ranks(rows: tuple[RankRow, ...], limit: int = MAX_RANKS) -> tuple[RankRow, ...]:
+    """The slowest half, the fastest eighth and an even sample of the rest: at most `limit` rows, in rank order."""
+    if len(rows) <= limit:
+        return rows
+    by_time = sorted(rows, key=lambda row: row.step_seconds or 0.0, reverse=True)
+    slow, fast = limit // 2, limit // 8
+    rest = by_time[slow : len(by_time) - fast]
+    num_sampled = limit - slow - fast
+    sample = [rest[i * len(rest) // num_sampled] for i in range(num_sampled)]
+    chosen = (*by_time[:slow], *sample, *by_time[len(by_time) - fast :])
+    return tuple(sorted(chosen, key=lambda row: row.rank))
+
+
 def _prepare(before: Record, change: Change, driver: Driver | None) -> Record:
     _fence(before, driver)
     after = change(before)
@@ -158,3 +191,34 @@ def _fence(record: Record, driver: Driver | None) -> None:
         )
     if current.token == driver.token and current.holder != driver.holder:
         raise IntegrityError(f"two drivers hold token {driver.token} of {record.run.id}: {current.holder} came first")
+
+
+def _unreduced(record: Record) -> Record:
+    return record
+
+
+def _last_events(count: int) -> Callable[[Record], Record]:
+    return lambda record: replace(record, events=record.events[-count:])
+
+
+def _few_ranks(count: int) -> Callable[[Record], Record]:
+    return lambda record: replace(record, ranks=thin_ranks(record.ranks, count))
+
+
+def _few_candidates(record: Record) -> Record:
+    if record.plan is None:
+        return record
+    return replace(record, plan=replace(record.plan, candidates=record.plan.candidates[:8]))
+
+
+def _few_paths(record: Record) -> Record:
+    return replace(record, commit=replace(record.commit, changed=record.commit.changed[:20]))
+
+
+def _few_seeds(record: Record) -> Record:
+    return replace(record, curve=replace(record.curve, seed_points={}))
+
+
+_REDUCTIONS = (
+    _last_events(50), _few_ranks(32), _few_candidates, _few_paths, _few_ranks(16), _last_events(20), _few_seeds,
+)  # fmt: skip

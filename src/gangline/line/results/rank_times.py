@@ -5,7 +5,7 @@ from statistics import fmean, median
 from typing import Any
 
 from gangline.errors import IntegrityError
-from gangline.line.record.size import thin_ranks
+from gangline.line.record.store import thin_ranks
 from gangline.line.results.loss_curve import read_lines
 from gangline.metrics.step_table import finite
 from gangline.spec.forecast import PARTS

@@ -9,7 +9,7 @@ from gangline.errors import ConfigError
 from gangline.line.gangs.attempts import FinishedGang
 from gangline.line.gangs.federation import carried
 from gangline.line.gangs.many import run_gangs
-from gangline.line.gangs.missed_files import files_left_out, search_text
+from gangline.line.gangs.missed_inputs import files_left_out, search_text
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.states import stage_origin
 from gangline.line.results import ledger, unreported_metrics

@@ -1,4 +1,4 @@
-"""Files that a program missed: why its code layer lacks them, by its log or by what it looked for."""
+"""What a program missed, by its log or by what it looked for: files, a variable of the shell, a module."""
 
 from types import SimpleNamespace
 
@@ -9,7 +9,7 @@ from gangline.build.left_out import LeftOut
 from gangline.errors import TrainingError
 from gangline.git.repository import Repository
 from gangline.line.gangs.attempts import missing_file_hint
-from gangline.line.gangs.missed_files import path_outside_layer, search_text
+from gangline.line.gangs.missed_inputs import missing_package, missing_variable, path_outside_layer, search_text
 from gangline.spec.config.line import ProjectTable
 from gangline.spec.gang.status import GangEnd
 from gangline.spec.record import RunInfo
@@ -17,6 +17,8 @@ from gangline.spec.run_flags import stage
 
 PROJECT = ProjectTable(name="cheap", command=("python", "answer.py"), exclude=("docs/**", "*.md"))
 LEFT_OUT = LeftOut(paths=("docs/p1.md", "docs/p2.md", "README.md"), size_bytes=1, keys=("project.exclude",))
+
+ENVIRON = {"MY_DATA": "/data", "MY_TOKEN": "t0p", "EMPTY": "", "LANG": "C"}
 
 
 @pytest.mark.parametrize(
@@ -119,3 +121,53 @@ def test_a_failure_after_such_a_search_names_it(workspace):
     commit_corpus(workspace, exclude='exclude = ["docs/**"]', end="assert pages, 'no pages'")
     with pytest.raises(TrainingError, match=r"no pages.*; the program looked for docs/\*\.md: project.exclude leaves"):
         workspace.run()
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("KeyError: 'MY_DATA'", 'ranks do not get it: in line.toml, [train.env] with MY_DATA = "..."'),
+        ("KeyError: 'MY_TOKEN'", 'MY_TOKEN = "secret:env:MY_TOKEN"'),
+        ("InterpolationResolutionError: Environment variable 'MY_DATA' not found", "MY_DATA is set here"),
+        ("KeyError: 'EMPTY'", ""),
+        ("KeyError: 'LANG'", ""),
+        ("KeyError: 'labels'", ""),
+        ("ValueError: 'MY_DATA'", ""),
+    ],
+)  # fmt: skip
+def test_a_variable_that_only_the_shell_has_is_named_without_its_value(line, says):
+    said = missing_variable([line, "and more"], ENVIRON, ())
+    assert says in said if says else said == ""
+    assert "t0p" not in said
+    assert missing_variable([line], ENVIRON, ("MY_DATA", "MY_TOKEN")) == ""
+
+
+@pytest.mark.parametrize(
+    ("files", "lock", "says"),
+    [
+        ((), None, "ranks run in the environment of gangline, which has no pkg: env.lock"),
+        ((), "uv.lock", "the environment of uv.lock has no pkg: add its package, and lock again"),
+        (("src/pkg/__init__.py",), None, 'pkg is in src of the commit: in line.toml, project.path = ["lib", "src"]'),
+        (("tools/pkg.py",), "uv.lock", "pkg is in tools of the commit"),
+        (("lib/pkg.py", "pkg.py"), None, "ranks run in the environment of gangline"),
+    ],
+)
+def test_a_module_that_was_not_found_is_in_the_commit_or_in_no_package(files, lock, says):
+    lines = ["ModuleNotFoundError: No module named 'pkg.model'"]
+    assert says in missing_package(lines, files, path=["lib"], lock=lock)
+    assert missing_package(["ImportError: pkg"], files, path=[], lock=lock) == ""
+
+
+def test_the_version_of_the_commits_own_package_is_asked_in_vain():
+    said = missing_package(
+        ["PackageNotFoundError: No package metadata was found for my-pkg"], (), path=[], lock="uv.lock"
+    )
+    assert "my-pkg is not installed, as no package of the commit itself is" in said
+
+
+def test_the_reason_of_a_failed_run_has_both(workspace):
+    workspace.environ |= {"MY_DATA": "/data"}
+    for text, says in (("import os; os.environ['MY_DATA']", "MY_DATA is set here"), ("import pkg_x", "has no pkg_x")):
+        repositories.commit(workspace.repo, {"answer.py": f"{text}\n"})
+        with pytest.raises(TrainingError, match=says):
+            workspace.run()
