@@ -2,7 +2,7 @@
 
 from tests.train.parameters.objects import World, change_of
 
-from gangline.train.parameters.watch import BLOCKS_OF_SILENCE, FEWEST_BLOCKS, SILENT_SECONDS, WorkerWatch
+from gangline.train.parameters.server import BLOCKS_OF_SILENCE, FEWEST_BLOCKS, SILENT_SECONDS, WorkerWatch
 
 
 def pushes_of(tmp_path, *rows):
