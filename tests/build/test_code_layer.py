@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.line import repositories
 
 from gangline.build import code_layer
-from gangline.build.symlinks import SymlinkResolver
+from gangline.build.code_layer import SymlinkResolver
 from gangline.errors import ConfigError
 from gangline.git.repository import Repository
 from gangline.spec.config.line import ProjectTable

@@ -3,7 +3,7 @@
 import pytest
 from tests.line import repositories
 
-from gangline.cli.view.summary_lines import next_steps
+from gangline.cli.view.run_view import next_steps
 from gangline.drill.run import drill
 from gangline.errors import ConfigError, UsageError
 

@@ -1,4 +1,4 @@
-"""Rings against all orders of a few hosts."""
+"""Rings against all orders of a few hosts; the table of ranks by hand, for two groups."""
 
 from itertools import permutations
 
@@ -12,6 +12,7 @@ from gangline.fabric.rings import (
     crossing_flows,
     fewest_crossings,
     random_crossings,
+    rank_table,
     ring_crossings,
     ring_order,
 )
@@ -81,3 +82,21 @@ def test_bytes_between_groups_are_near_the_least():
 def test_a_server_of_another_fabric_is_refused():
     with pytest.raises(ConfigError, match="found z9"):
         ring_order(fabric_of(2), ["a0", "z9"])
+
+
+def test_each_rank_has_its_server_group_rail_and_what_its_leaf_carries():
+    text = rank_table(("a1", "a2", "b1"), {"a1": "/g1", "a2": "/g1", "b1": "/g2"}, ranks_per_server=2)
+    assert text.splitlines() == [
+        "rank,node_rank,server,group,rail,uplink_flows",
+        "0,0,a1,/g1,0,1",
+        "1,0,a1,/g1,1,1",
+        "2,1,a2,/g1,0,1",
+        "3,1,a2,/g1,1,1",
+        "4,2,b1,/g2,0,1",
+        "5,2,b1,/g2,1,1",
+    ]
+
+
+def test_a_scattered_order_carries_more():
+    text = rank_table(("a1", "b1", "a2", "b2"), {"a1": "a", "a2": "a", "b1": "b", "b2": "b"}, ranks_per_server=1)
+    assert [line.rpartition(",")[2] for line in text.splitlines()[1:]] == ["2"] * 4

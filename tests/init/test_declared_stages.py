@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from tests.data.recorded import RECORDINGS, VERSIONS
 
 from gangline.init.declared_stages import declared_stages
-from gangline.init.line_guess import guess_line
-from gangline.init.line_text import line_text
+from gangline.init.line_guess import guess_line, line_text
 from gangline.spec.config.load import load_line
 
 TRAIN = """\

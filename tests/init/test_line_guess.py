@@ -5,8 +5,7 @@ import tomllib
 import pytest
 
 from gangline.errors import ConfigError, UsageError
-from gangline.init.line_guess import guess_line
-from gangline.init.line_text import line_text
+from gangline.init.line_guess import guess_line, line_text
 from gangline.spec.config.load import load_line
 
 MAIN = '\nif __name__ == "__main__":\n    main()\n'

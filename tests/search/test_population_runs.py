@@ -11,7 +11,7 @@ from tests.line import repositories
 from gangline.checkpoint.format.folder import CheckpointFolder
 from gangline.line.gangs import launchers
 from gangline.line.record.runs import find_run
-from gangline.search.rounds import lineage
+from gangline.search.population import lineage
 from gangline.search.searches import list_searches, read_search
 from gangline.spec.config.site import Site
 from gangline.storage.site_paths import open_site_store

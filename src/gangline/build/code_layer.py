@@ -1,13 +1,16 @@
-"""Code layer of a commit: its tracked files but those that the line leaves out, as one deterministic ZIP."""
+"""Code layer of a commit: its tracked files but those that the line leaves out, as one deterministic ZIP.
+
+Symbolic links become copies of what they lead to inside the tree, by arithmetic on paths alone.
+"""
 
 import json
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path, PurePosixPath
 
 from gangline.build.left_out import LeftOut, heaviest_globs
-from gangline.build.symlinks import SymlinkResolver
 from gangline.errors import ConfigError, IntegrityError
 from gangline.git.objects import TreeEntry, substitute
 from gangline.git.repository import Repository
@@ -15,8 +18,11 @@ from gangline.spec.config.line import ProjectTable
 from gangline.spec.config.problems import refusal
 from gangline.spec.globs import any_matches, may_meet
 from gangline.storage.objects import code_layer
-from gangline.storage.objects.code_layer import LayerFile
+from gangline.storage.objects.code_layer import MAX_FILES, LayerFile
 from gangline.units import format_bytes
+
+_MAX_HOPS = 40
+"""Links that one path may follow, as in Linux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +227,85 @@ def outside_files(repository: Repository, commit: str, choice: LayerSelection) -
     return [each for each in found if not each.path.startswith(f"{choice.folder}/")]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SymlinkResolver:
+    """The symbolic links of a tree, followed inside it."""
+
+    targets: Mapping[str, str]
+    """Path of each link to what it says."""
+    files: frozenset[str]
+    """Paths of the regular files of the tree."""
+    wanted: frozenset[str]
+    """Links that are to become copies."""
+    _folders: frozenset[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Find the folders of the tree."""
+        folders = {str(folder) for path in (*self.files, *self.targets) for folder in PurePosixPath(path).parents}
+        object.__setattr__(self, "_folders", frozenset(folders))
+
+    def copies(self) -> Iterator[tuple[str, str]]:
+        """(path of the copy, path of the file it is of), for every wanted link.
+
+        Raises:
+            ConfigError: A link leaves the tree, points at nothing of it, or holds itself.
+        """
+        every = chain.from_iterable(self._expand(link, link, ()) for link in sorted(self.wanted))
+        for number, copy in enumerate(every, start=1):
+            if number > MAX_FILES:
+                raise refusal(f"the links make more than {MAX_FILES} copies; {_remedy(copy[0])}")
+            yield copy
+
+    def _expand(self, place: str, link: str, inside: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        """Copies for `link`, as seen at `place`; `inside` are the folders that are being copied."""
+        real = self.real(link)
+        if real in self.files:
+            yield place, real
+            return
+        below = real + "/" if real else ""
+        if real in inside or f"{link}/".startswith(below):
+            raise refusal(f"the link {link} points at a folder that holds it; {_remedy(link)}")
+        found = False
+        for path in sorted(path for path in self.files if path.startswith(below)):
+            found = True
+            yield f"{place}/{path.removeprefix(below)}", path
+        for path in sorted(path for path in self.targets if path.startswith(below)):
+            found = True
+            yield from self._expand(f"{place}/{path.removeprefix(below)}", path, (*inside, real))
+        if not found:
+            raise refusal(f"the link {link} points at {self.targets[link]!r}, which the commit lacks; {_remedy(link)}")
+
+    def real(self, link: str) -> str:
+        """Path that `link` leads to, relative to the tree; "" is the tree itself."""
+        waiting = link.split("/")[::-1]
+        done: list[str] = []
+        hops = 0
+        while waiting:
+            part = waiting.pop()
+            if part in {"..", "."}:
+                self._require_folder(done, link)
+            if part == "..":
+                if not done:
+                    raise refusal(f"the link {link} leads out of the repository; {_remedy(link)}")
+                done.pop()
+            elif part not in {"", "."}:
+                done.append(part)
+            target = self.targets.get("/".join(done))
+            if target is not None:
+                hops += 1
+                _check_hop(link, target, hops)
+                done.pop()
+                waiting += target.split("/")[::-1]
+        return "/".join(done)
+
+    def _require_folder(self, done: list[str], link: str) -> None:
+        """A path may go on from a folder only, as the file system has it."""
+        if done and (path := "/".join(done)) not in self._folders:
+            raise refusal(
+                f"the link {link} leads through {path!r}, which is not a folder of the commit; {_remedy(link)}"
+            )
+
+
 def _links(repository: Repository, entries: tuple[TreeEntry, ...], choice: LayerSelection) -> SymlinkResolver:
     """All links of the tree, because one may lead through another; those that belong to the layer are wanted."""
     found = [entry for entry in entries if not entry.is_file]
@@ -297,3 +382,14 @@ def _refuse_submodules(top: Path, found: Iterable[str], choice: LayerSelection) 
                 f"{path} is a submodule with content, which project.include does not name; take it at the commit that"
                 f' this one pins: project.include = ["**", "{path}/**"], or leave it out: project.exclude = ["{path}"]'
             )
+
+
+def _check_hop(link: str, target: str, hops: int) -> None:
+    if target.startswith("/"):
+        raise refusal(f"the link {link} leads out of the repository, through {target!r}; {_remedy(link)}")
+    if hops > _MAX_HOPS:
+        raise refusal(f"the link {link} leads in a circle; {_remedy(link)}")
+
+
+def _remedy(link: str) -> str:
+    return f'commit the files themselves, or leave it out: project.exclude = ["{link}"]'

@@ -1,16 +1,15 @@
-"""Proposal of a line from what a repository contains, each value with its reason."""
+"""Proposal of a line from what a repository contains, each value with its reason, which is a comment in its text."""
 
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import PurePosixPath
 
 from gangline.init.console_scripts import ConsoleScript, console_scripts
 from gangline.init.declared_stages import UNKNOWN, DeclaredStage, declared_stages
 from gangline.init.dvc_data import DvcData
-from gangline.init.guessed_key import GuessedKey
 from gangline.init.package_locks import guess_lock
 from gangline.init.python_files import PythonFiles
 from gangline.init.script_choice import ScriptChoice, choose_script, is_source, likelihood
@@ -30,6 +29,25 @@ _METRICS = re.compile(r"[\w./-]*(metric|result|score)\w*\.(json|jsonl|csv)")
 _OUTPUT = re.compile(
     r"(\*\*/)?([\w-]+/)*[\w*-]+\.(pt|pth|pth\.tar|ckpt|bin|npz|npy|safetensors|keras|h5|joblib|onnx|pkl|json|csv|png)|([\w-]+/)+"
 )
+
+_WIDEST = 48
+"""A comment follows a key of at most so many characters; a longer key has it above."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GuessedKey:
+    """A key of the proposed line."""
+
+    table: str
+    name: str
+    value: object
+    why: str
+    """Origin of the value; starts with `?` if the value is only a placeholder."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the value comes from the repository and is not a placeholder."""
+        return not self.why.startswith("?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -375,3 +393,17 @@ def _global_batch(script: Script, batch: int, name: str) -> GuessedKey:
 def bounding_option(script: Script) -> ScriptOption | None:
     """Option that gives a script an end which its default may not give it; None: it has one, or counts epochs."""
     return script.endless if script.number("steps") is None and script.number("epochs") is None else None
+
+
+def line_text(guess: LineGuess) -> str:
+    """All tables of the proposal."""
+    blocks = []
+    for table, keys in groupby(guess.keys, key=lambda each: each.table):
+        blocks.append("\n".join([f"[{table}]", *(_key(each) for each in keys)]))
+    return "\n".join(blocks) + "\n"
+
+
+def _key(key: GuessedKey) -> str:
+    text = f"{key.name} = {json.dumps(key.value, ensure_ascii=False)}"
+    why = "".join(each if each.isprintable() else "?" for each in key.why)
+    return f"{text:<{_WIDEST}}  # {why}" if len(text) <= _WIDEST else f"# {why}\n{text}"

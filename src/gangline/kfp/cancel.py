@@ -11,8 +11,7 @@ from pathlib import Path
 
 from gangline.errors import CapacityError
 from gangline.kfp.client import KfpClient
-from gangline.kfp.pipeline_names import run_id_of_url
-from gangline.kfp.server_runner import open_client
+from gangline.kfp.server_runner import open_client, run_id_of_url
 from gangline.line.record import runs, states
 from gangline.line.record.observer import Observer, SilentObserver
 from gangline.line.record.store import RecordStore

@@ -17,7 +17,6 @@ from gangline.git.repository import Repository
 from gangline.kfp.client import FailedTask, KfpClient, PipelineRun
 from gangline.kfp.compiler import compile_run
 from gangline.kfp.http import KfpHttp, check_endpoint
-from gangline.kfp.pipeline_names import experiment_name, run_id_of_url, run_name, run_url, version_name
 from gangline.kfp.task_config import TaskConfig, site_for_tasks
 from gangline.kfp.task_repository import highest_tag, store_history, tag_version
 from gangline.line.gangs.launchers import open_cluster
@@ -36,6 +35,9 @@ MAX_LOGS = 8
 _HEADS = (re.compile("error: "), re.compile(r"F\d{4} [^\]]*\] "))
 """Head of an error in a log: of a stage, else of Kubeflow's driver or launcher, which log with glog."""
 _MOST_LETTERS = 300
+MAX_NAME = 120
+"""Letters of a name on the server."""
+_PLAIN = re.compile(r"[^A-Za-z0-9._/-]+")
 
 
 def early_end_reason(client: KfpClient, record: Record, ended: PipelineRun) -> str:
@@ -112,6 +114,31 @@ def run_on_server(
         _require_end(client, record, ended, retries=_retries_text(site, environ))
     tag_version(repo, record, store, observer)
     return record
+
+
+def run_name(record: Record) -> str:
+    """Such as `9f31c2a0-main-a1`, with the attempt of the run."""
+    return _shorten_name(f"{record.commit.sha[:8]}-{_branch(record)}-a{record.run.attempt}")
+
+
+def experiment_name(record: Record) -> str:
+    """`bytegpt/main`: the compare page shows the runs of one branch side by side."""
+    return _shorten_name(f"{record.run.project}/{_branch(record)}")
+
+
+def version_name(record: Record) -> str:
+    """`<commit>-<line 8>`, equal for equal pipeline files."""
+    return f"{record.commit.sha}-{record.inputs.line[:8]}"
+
+
+def run_url(site: Site, id_: str) -> str:
+    """Page of a pipeline run."""
+    return f"{(site.kfp.ui_url or site.kfp.endpoint or '').rstrip('/')}/#/runs/details/{id_}"
+
+
+def run_id_of_url(url: str) -> str:
+    """Id of the pipeline run in a `run_url`."""
+    return url.rsplit("/", 1)[-1]
 
 
 def _adopted_run(client: KfpClient, record: Record) -> str | None:
@@ -223,3 +250,12 @@ def _require_end(client: KfpClient, record: Record, ended: PipelineRun, *, retri
         f"{record.run.id}: {early_end_reason(client, record, ended)}; the pipeline run ended as {ended.state}{retries}"
         f" and the run is open: see {url}, then resume it with gangline run"
     )
+
+
+def _branch(record: Record) -> str:
+    """Branch with only characters that every name allows."""
+    return _PLAIN.sub("-", record.commit.branch or "detached")
+
+
+def _shorten_name(name: str) -> str:
+    return name[:MAX_NAME]

@@ -1,7 +1,11 @@
-"""Traces of a task's model, made in a child process with a time limit, and the sample that they are made with."""
+"""Traces of a task's model, made in a child process with a time limit, and the sample that they are made with.
+
+Rows of a data set are stood in for, from its columns alone: nothing is fetched to trace a model.
+"""
 
 import json
 import multiprocessing
+import re
 import tempfile
 import traceback
 from collections.abc import Sequence
@@ -9,6 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import default_collate
@@ -27,6 +32,11 @@ SECONDS = 90.0
 """Time limit for all traces of one model."""
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 _MOST_LETTERS = 300
+
+ROWS = 1024
+_LIST = re.compile(r"fixed_size_list<\w+: (?P<of>.+)>\[(?P<size>\d+)\]")
+_NUMBERS = {"float": "float32", "double": "float64", "halffloat": "float16"}
+"""Names of numpy for those of Arrow, where they differ."""
 
 
 def traces_of(
@@ -140,6 +150,22 @@ def sample_of(task: Task, options: dict[str, Any], names: Sequence[str] = ()) ->
     return found
 
 
+class SampleRows:
+    """What a task gets as `options["dataset"]` when its model is traced."""
+
+    def __init__(self, columns: str) -> None:
+        """`columns`: As `spec.dataset.columns_text` writes them."""
+        self._row = {name: _value(kind) for name, kind in json.loads(columns.removeprefix(COLUMNS))}
+
+    def __len__(self) -> int:
+        return ROWS
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if not 0 <= index < ROWS:
+            raise IndexError(index)
+        return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in self._row.items()}
+
+
 def _first(task: Task, options: dict[str, Any], names: Sequence[str]) -> Any:
     with tempfile.TemporaryDirectory(prefix="gangline-sample-") as folder:
         columns = [name for name in names if name.startswith(COLUMNS)]
@@ -152,7 +178,22 @@ def _first(task: Task, options: dict[str, Any], names: Sequence[str]) -> Any:
             "text": [*map(str, text)], "shards": [], "holdout": 0.1, "seed": 1, "model": dict(options)
         }  # fmt: skip
         if columns:
-            from gangline.measure.sample_rows import SampleRows  # most lines name no data set
-
             given |= {"text": [], "dataset": SampleRows(columns[0])}
         return task.build_data("train", given)[0]
+
+
+def _value(kind: str) -> Any:
+    """A value of the type that Arrow calls `kind`: zeros, empty text and bytes; lists of any length have one entry."""
+    if kind in ("string", "large_string"):
+        return ""
+    if kind in ("binary", "large_binary"):
+        return b""
+    shape = []
+    while found := _LIST.fullmatch(kind):
+        shape.append(int(found["size"]))
+        kind = found["of"]
+    if "list<" in kind:
+        shape, kind = [1], kind.rpartition(": ")[2].rstrip(">")
+    dtype = np.dtype(_NUMBERS.get(kind, kind))
+    is_wide = dtype.kind == "u" and dtype.itemsize > 1  # as `train.runtime.datasets` gives them
+    return np.zeros(shape, dtype="int64" if is_wide else dtype)

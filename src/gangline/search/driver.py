@@ -13,7 +13,7 @@ from typing import Protocol
 from gangline.errors import CancelledError
 from gangline.line.run import lease
 from gangline.search import budget
-from gangline.search.rounds import PopulationRounds
+from gangline.search.population import PopulationRounds
 from gangline.search.searches import best_trial, search_prefix, trial_record, view_of
 from gangline.search.space import grid_size
 from gangline.search.study import ENDED, FAILED, PRUNED, SearchStudy

@@ -14,8 +14,7 @@ from tests.report import records
 from tests.report.test_progress import step
 
 from gangline.cli.view.live import LiveView, rank_line
-from gangline.cli.view.run_view import JsonView, PlainView, choose_view
-from gangline.cli.view.summary_lines import found_line, next_steps
+from gangline.cli.view.run_view import JsonView, PlainView, choose_view, found_line, next_steps
 from gangline.launch.protocol import GangEvent, GangStatus
 from gangline.line.record.observer import Observer
 from gangline.spec.measurements import Diagnosis, Remedy

@@ -9,7 +9,7 @@ from tests.serve.pages import samples
 from tests.serve.pages.samples import NOW, list_page, row
 
 from gangline.serve.database.types import Order, Principal, RunFilter
-from gangline.serve.pages.metric_history import draw_history
+from gangline.serve.pages.runs import draw_history
 from gangline.serve.runs.index_row import row_of
 
 

@@ -16,8 +16,7 @@ from gangline.data.remotes import CONFIG
 from gangline.errors import StorageError, UsageError
 from gangline.git.repository import Repository
 from gangline.init.declared_stages import FILES
-from gangline.init.line_guess import LineGuess, guess_line
-from gangline.init.line_text import line_text
+from gangline.init.line_guess import LineGuess, guess_line, line_text
 from gangline.init.package_locks import CONDA, is_lock_name
 from gangline.init.training_script import SCRIPT_KINDS
 from gangline.spec.config.load import load_line

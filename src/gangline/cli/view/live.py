@@ -13,7 +13,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from gangline.cli.view.summary_lines import NAME_WIDTH, found_line, stage_line, verdict_lines
+from gangline.cli.view.run_view import NAME_WIDTH, found_line, stage_line, verdict_lines
 from gangline.launch.protocol import GangEvent
 from gangline.line.results.bound import bound_text, find_bound
 from gangline.report.progress import StageOutlook, StageProgress

@@ -1,23 +1,29 @@
-"""Differences between two runs before training: line keys, code, files, packages, data, plan."""
+"""Differences between two runs before training: line keys, code, files, packages, data, plan.
+
+Files that both read and that no key declares differ, too, as far as they can be compared. Pure.
+"""
 
 import json
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
-from gangline.report.comparison.reads import read_change, uncompared_reads
 from gangline.report.comparison.types import Change, ComparisonContext, FileChange, Kind
 from gangline.report.facts import pinned_rows
 from gangline.report.inputs import imported_versions
 from gangline.report.text import short
 from gangline.spec.config.load import LATER_DEFAULTS
+from gangline.spec.program_files import RuntimeReport, UndeclaredRead
 from gangline.spec.record import Record
 from gangline.spec.replica_shares import shares_words
+from gangline.units import format_bytes
 
 _GATES, _COMMAND = "gate.quality", "project.command"
 _UNSEEN = ("modules", "data", "network")
 """Items of the gate `reproducible` that no digest or version in two records compares."""
+
+_Pair = tuple[UndeclaredRead | None, UndeclaredRead | None]
 
 
 def changes_between(base: Record, this: Record, beyond: ComparisonContext) -> Iterator[Change]:
@@ -69,6 +75,41 @@ def files_between(base: Record, this: Record, beyond: ComparisonContext) -> tupl
     if beyond.files or not _is_base(base, this):
         return beyond.files
     return tuple(FileChange(path=path) for path in this.commit.changed)
+
+
+def read_change(base: Record, this: Record) -> tuple[str, str, str] | None:
+    """Name, side of `base` and side of `this` of files that differ, or that one run alone read; None: none is known."""
+    pairs = [pair for pair in _pairs(base.ran, this.ran) if None in pair or _is_same(pair) is False]
+    if not pairs:
+        return None
+    first = min(pairs, key=lambda pair: None in pair)  # of one that both read the content is known to differ
+    path = next(each.path for each in first if each is not None)
+    count = f"{len(pairs)} undeclared files, such as" if len(pairs) > 1 else f"undeclared {_kind(path)}"
+    return f"{count} {path}", content_words(first[0]), content_words(first[1])
+
+
+def uncompared_reads(base: Record, this: Record) -> str:
+    """Sentence on files that both runs read without a record that tells whether they differ; empty: there is none."""
+    pairs = _pairs(base.ran, this.ran)
+    unknown = [pair[0].path for pair in pairs if pair[0] and pair[0].ctime_ns and _is_same(pair) is None]
+    said = [f"{unknown[0]}{_more(unknown)}"] if unknown else []
+    said += ["files that are not listed, because ranks read so many"] if not are_listed(base.ran, this.ran) else []
+    return f"read {' and '.join(said)}" if said else ""
+
+
+def are_listed(*reports: RuntimeReport | None) -> bool:
+    """Whether the lists of reads are whole, of those that there are."""
+    found = [ran for ran in reports if ran is not None]
+    return all(ran.num_reads <= len(ran.reads) and ran.num_listed <= len(ran.listed) for ran in found)
+
+
+def content_words(read: UndeclaredRead | None) -> str:
+    """`2 B, 4355a46b`; `48 names, 1b2c3d4e` of a folder."""
+    if read is None:
+        return "not read"
+    names = f"{read.size_bytes} name{'' if read.size_bytes == 1 else 's'}"
+    size = names if read.path.endswith("/") else format_bytes(read.size_bytes)
+    return f"{size}, {short(read.sha256)}" if read.sha256 else size
 
 
 def _line_differences(base: dict[str, Any], this: dict[str, Any]) -> list[tuple[str, Any, Any]]:
@@ -168,3 +209,29 @@ def _code_words(base: Record, this: Record) -> str:
 
 def _is_base(base: Record, this: Record) -> bool:
     return this.commit.base is not None and this.commit.base.run == base.run.id
+
+
+def _pairs(base: RuntimeReport | None, this: RuntimeReport | None) -> Iterator[_Pair]:
+    """Reads of both by path; those of one alone only if the list of the other one is whole."""
+    if base is None or this is None:
+        return
+    before, after = ({each.path: each for each in (*ran.reads, *ran.listed)} for ran in (base, this))
+    for path in sorted(before.keys() | after.keys()):
+        lists = [ran for ran, found in ((base, before), (this, after)) if path not in found]
+        if all(are_listed(ran) for ran in lists):
+            yield before.get(path), after.get(path)
+
+
+def _is_same(pair: _Pair) -> bool | None:
+    before, after = pair
+    if before is None or after is None:
+        return False
+    return None if before.changed or after.changed else before.is_same(after)
+
+
+def _kind(path: str) -> str:
+    return "folder" if path.endswith("/") else "file"
+
+
+def _more(found: Sequence[object]) -> str:
+    return f" and {len(found) - 1} more" if len(found) > 1 else ""

@@ -9,9 +9,8 @@ from markupsafe import Markup
 
 from gangline.errors import UsageError
 from gangline.report import facts
-from gangline.report.comparison.changes import unpinned_between
+from gangline.report.comparison.changes import are_listed, content_words, unpinned_between
 from gangline.report.comparison.compare import compare
-from gangline.report.comparison.reads import are_listed, content_words
 from gangline.report.comparison.text import unchanged_words, unpinned_lines
 from gangline.report.inputs import imported_versions
 from gangline.report.text import change_words, percent, quantity, short

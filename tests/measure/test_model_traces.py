@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.train.sets.packed import dataset_of
 
-from gangline.measure.sample_rows import SampleRows
+from gangline.measure.model_traces import SampleRows
 from gangline.spec.dataset import COLUMNS, columns_text
 from gangline.storage.folder.store import FolderStore
 from gangline.train.runtime.datasets import DatasetRows, OpenShards, ShardSpan
