@@ -1,10 +1,10 @@
 """The picture of the README: small, and few colours are as good as many."""
 
 import base64
-import importlib.util
 from pathlib import Path
 
 import pytest
+from tests.module_files import load_module
 from tests.report.browser import CHROMIUM, Browser
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
@@ -19,10 +19,7 @@ READ = """
 
 
 def few_colours():
-    spec = importlib.util.spec_from_file_location("few_colours", IMAGES / "few_colours.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_module(IMAGES / "few_colours.py", "few_colours")
 
 
 def test_the_picture_loads_quickly():

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -88,6 +89,18 @@ def write_rows(folder, *, seed):
         rows = [[draws.gauss(0, 1) for _ in range(4)] for _ in range(size)]
         text = "\n".join(",".join([*map(str, row), str(int(sum(row) > 0))]) for row in rows)
         (folder / f"{split}.csv").write_text(text)
+
+
+@contextmanager
+def federation_below(folder: Path) -> Iterator["Federation"]:
+    """A federation in an empty folder of this test, which any user may enter."""
+    for each in (folder, *folder.parents[:2]):
+        each.chmod(0o755)
+    found = Federation(folder)
+    try:
+        yield found
+    finally:
+        found.close()
 
 
 class Federation:

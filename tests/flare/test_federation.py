@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.flare.federation import ADMIN, Federation, open_server
+from tests.flare.federation import ADMIN, federation_below, open_server
 from tests.flare.offers import new_key, new_plan
 
 from gangline import procfs
@@ -30,12 +30,8 @@ SGD = {"elementwise": {"rule": "sgd", "lr": 0.5}}
 @pytest.fixture
 def federation(tmp_path_factory):
     pytest.importorskip("nvflare", reason="nvflare is not installed")
-    folder = tmp_path_factory.mktemp("federation")
-    for each in (folder, *folder.parents[:2]):
-        each.chmod(0o755)
-    found = Federation(folder)
-    yield found
-    found.close()
+    with federation_below(tmp_path_factory.mktemp("federation")) as found:
+        yield found
 
 
 def ask(members, number, *, attempt=1, trains=True, weights=WEIGHTS, seconds=120.0):

@@ -1,16 +1,14 @@
 """The kit for a CUDA machine: what travels, within its size, in the versions of the lock."""
 
-import importlib.util
 import json
 import re
 from pathlib import Path
 
 import pytest
+from tests.module_files import load_module
 
 ROOT = Path(__file__).resolve().parents[2]
-spec = importlib.util.spec_from_file_location("gpu_kit", ROOT / "benchmarks" / "gpu" / "kit.py")
-kit = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(kit)
+kit = load_module(ROOT / "benchmarks" / "gpu" / "kit.py", "gpu_kit")
 
 
 @pytest.fixture

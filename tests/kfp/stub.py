@@ -6,9 +6,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import count
 from urllib.parse import parse_qs, urlsplit
+
+from tests.loopback import listening
 
 ROOT = "/apis/v2beta1"
 PLACES = {"experiments": "experiment_id", "pipelines": "pipeline_id", "runs": "run_id"}
@@ -89,15 +91,8 @@ def serving(stub: Stub):
         def do_POST(self):
             answer_to(self, stub, "POST")
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with listening(Handler) as url:
+        yield url
 
 
 def answer_to(handler: BaseHTTPRequestHandler, stub: Stub, method: str) -> None:

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 from tests.leash import end_with_tests
+from tests.module_files import load_module
 
 from gangline.keeper.ranks.rank_processes import RankStart, WarmParent
 from gangline.planner.layouts.layout import layout_of
@@ -197,10 +197,7 @@ def stored_model(gang: Gang, checkpoint: str) -> dict:
 
 def load_tiny() -> ModuleType:
     """The module `model` of `tests/train/code`, under a name of its own."""
-    spec = spec_from_file_location("tiny_task", ROOT / "tests" / "train" / "code" / "model.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_module(ROOT / "tests" / "train" / "code" / "model.py", "tiny_task")
 
 
 def tiny_plan(strategy: str = "ddp", **changes) -> Plan:

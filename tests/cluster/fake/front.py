@@ -1,11 +1,10 @@
 """The fake server behind real HTTP on a loopback port, for what only a wire can show. A context manager."""
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -13,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 import yaml
 from tests.cluster.fake.refusal import Refusal
 from tests.cluster.fake.server import Asked, FakeServer
+from tests.loopback import listening
 
 _PAUSE_SECONDS = 0.02
 BOOKMARK_SECONDS = 0.5
@@ -23,16 +23,8 @@ _UNKNOWN = {"kind": "Status", "status": "Failure", "message": "Unauthorized", "r
 def serving(server: FakeServer, *, tokens: set[str] | None = None) -> Iterator[str]:
     """URL at which `server` answers; to those who bring one of `tokens`, if there are any."""
     handler = type("Handler", (_Handler,), {"fake": server, "tokens": tokens})
-    front = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    front.daemon_threads = True
-    thread = threading.Thread(target=front.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{front.server_port}"
-    finally:
-        front.shutdown()
-        front.server_close()
-        thread.join()
+    with listening(handler) as url:
+        yield url
 
 
 def kubeconfig(path: Path, url: str, *, namespace: str = "gangs", user: dict[str, Any] | None = None) -> Path:

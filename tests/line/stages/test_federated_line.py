@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.flare.federation import ADMIN, TASK, Federation
+from tests.flare.federation import ADMIN, TASK, federation_below
 from tests.line import repositories
 
 from gangline.line.stages.run_line import run_line
@@ -93,12 +93,8 @@ members = ["aachen", "bremen", "celle"]
 @pytest.fixture
 def federation(tmp_path_factory):
     pytest.importorskip("nvflare", reason="nvflare is not installed")
-    folder = tmp_path_factory.mktemp("federation")
-    for each in (folder, *folder.parents[:2]):
-        each.chmod(0o755)
-    found = Federation(folder)
-    yield found
-    found.close()
+    with federation_below(tmp_path_factory.mktemp("federation")) as found:
+        yield found
 
 
 @pytest.mark.slow

@@ -1,16 +1,16 @@
 """Runs of a repository whose data a real DVC tracks, from each kind of remote on a server of its own."""
 
 import shutil
-import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 
 import pytest
 from tests.data.recorded import FILES, RECORDINGS, dvc_repository
 from tests.line import repositories
 from tests.line.stages.test_tracked_files import KEYS, READER, line_with
+from tests.loopback import listening
 
 from gangline.errors import ConfigError, IntegrityError, StorageError
 from gangline.line.stages.preview import preview
@@ -40,10 +40,8 @@ def web_server(folder):
         def log_message(self, *arguments):
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder))) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/dvc"
-        server.shutdown()
+    with listening(partial(Handler, directory=str(folder))) as url:
+        yield f"{url}/dvc"
 
 
 SERVERS = ["web", *(pytest.param(name, marks=pytest.mark.tools) for name in ("minio", "versitygw", "hdfs"))]

@@ -2,17 +2,17 @@
 
 import os
 import sys
-import threading
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from unittest.mock import patch
 
 from tests.line import repositories
 from tests.line.repositories import commit, git, make_repository
+from tests.loopback import listening
 from tests.serve.hook_service import service_context
 
 from gangline.errors import StorageError
@@ -83,14 +83,8 @@ class _Quiet(SimpleHTTPRequestHandler):
 @contextmanager
 def _served(folder):
     """URL of a repository as plain files, which git reads over http."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
-    thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.05), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with listening(partial(_Quiet, directory=str(folder))) as url:
+        yield f"{url}/"
 
 
 class Yard:

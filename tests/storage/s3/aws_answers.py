@@ -2,10 +2,11 @@
 
 import http.server
 import json
-import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, urlsplit
+
+from tests.loopback import listening
 
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.web-identity"
 POD_TOKEN = "eyJhbGciOiJSUzI1NiJ9.pod-identity"
@@ -83,10 +84,5 @@ def serving(aws: Aws):
         def log_message(self, *_):
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with listening(Answers) as url:
+        yield url

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from contextlib import contextmanager
 from secrets import token_hex
 
@@ -13,6 +12,7 @@ import pytest
 import urllib3
 from minio import MinioAdmin
 from minio.credentials import StaticProvider
+from tests.loopback import listening
 
 from gangline.storage.folder.store import FolderStore
 from gangline.storage.open import open_store
@@ -49,13 +49,8 @@ def proxied(server, *, refuses=True):
         def log_message(self, *_):
             pass
 
-    listening = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
-    threading.Thread(target=listening.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{listening.server_port}"
-    finally:
-        listening.shutdown()
-        listening.server_close()
+    with listening(Proxy) as url:
+        yield url
 
 
 def test_a_folder_takes_no_requests_at_all(tmp_path):

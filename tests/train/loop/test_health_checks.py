@@ -2,13 +2,13 @@
 
 import json
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
 from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.module_files import load_module
 from tests.oracles.one_process import train
 from tests.train.gang import ROOT, stored_model, tiny_plan
 
@@ -87,9 +87,7 @@ def plan_of(strategy, **changes):
 
 
 def oracle(steps, global_batch):
-    spec = spec_from_file_location("paced_task", CODE / "model.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_module(CODE / "model.py", "paced_task")
     return train(
         module.Paced(), options={"width": 8}, data=module.Points(0, 37), steps=steps, global_batch=global_batch
     )

@@ -1,8 +1,8 @@
 """Plans of the task in `tests/train/deep`, whose model has two ends and a row of blocks."""
 
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
 
+from tests.module_files import load_module
 from tests.train.gang import ROOT, make_plan
 
 from gangline.spec.plan import ProgramSpec
@@ -20,11 +20,4 @@ def deep_plan(mesh, schedule="1f1b", **changes):
     return replace(make_plan("none", **given | changes), strategy="explicit", mesh=mesh, pp_schedule=schedule)
 
 
-def _load():
-    spec = spec_from_file_location("deep_task", CODE / "model.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-TASKS = _load()
+TASKS = load_module(CODE / "model.py", "deep_task")

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
 
 import torch
+from tests.module_files import load_module
 from tests.oracles.one_process import train
 from tests.train.gang import ROOT, make_plan
 from tests.train.trained import gaps, trained
@@ -26,14 +26,7 @@ def long_plan(mesh, task="Long", *, model=None, **changes):
     return replace(make_plan("none", **given | changes), strategy="explicit", mesh=mesh)
 
 
-def _load():
-    spec = spec_from_file_location("long_task", CODE / "model.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-TASKS = _load()
+TASKS = load_module(CODE / "model.py", "long_task")
 
 
 SGD = {"optimizer": {"elementwise": {"rule": "sgd", "lr": 0.1}}, "clip_norm": None}

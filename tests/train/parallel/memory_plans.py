@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
 
+from tests.module_files import load_module
 from tests.oracles.one_process import train
 from tests.train.gang import MESHES, ROOT, make_plan
 
@@ -25,10 +25,7 @@ def plan_of(strategy="none", task="Sequences", *, memory=None, **changes):
 @cache
 def sequences():
     """The module `sequences` of `tests/train/code`."""
-    spec = spec_from_file_location("sequences_task", ROOT / "tests" / "train" / "code" / "sequences.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_module(ROOT / "tests" / "train" / "code" / "sequences.py", "sequences_task")
 
 
 @cache

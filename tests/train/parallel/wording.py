@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
 
+from tests.module_files import load_module
 from tests.oracles.one_process import train
 from tests.train.gang import ROOT, make_plan
 from tests.train.trained import gaps, left_by
@@ -23,14 +23,7 @@ def words_plan(mesh, task="CutAll", *, model=None, **changes):
     return replace(make_plan("none", **given | changes), strategy="explicit", mesh=mesh)
 
 
-def _load():
-    spec = spec_from_file_location("words_task", CODE / "model.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-TASKS = _load()
+TASKS = load_module(CODE / "model.py", "words_task")
 
 
 @cache
