@@ -1,12 +1,15 @@
-"""The house itself: locks, links of the documentation, tasks by name."""
+"""The house itself: locks, links of the documentation, tasks by name, helpers that say more than their body."""
 
+import ast
 import importlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.source import nodes
 
 from gangline import __version__
 
@@ -105,3 +108,46 @@ def test_a_torch_without_a_lock_is_refused_with_those_that_have_one(install, cap
     with pytest.raises(SystemExit):
         install.locks_of("run", "2.10")
     assert "wanted one that has a lock (2.11, 2.13, 2.15), found 2.10" in capsys.readouterr().err
+
+
+SHORT = 45
+"""Characters of an expression that is read as fast as the name of a helper."""
+
+
+def hops(every):
+    """Private functions without a docstring, called once and used nowhere else, that return one short expression."""
+    calls = Counter(name_of(each.func) for each in every if isinstance(each, ast.Call))
+    mentions = Counter(name_of(each) for each in every if isinstance(each, (ast.Name, ast.Attribute)))
+    return [
+        each.name
+        for each in every
+        if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))
+        if each.name.startswith("_") and not each.name.startswith("__") and not each.decorator_list
+        if len(each.body) == 1 and isinstance(each.body[0], ast.Return) and each.body[0].value is not None
+        if len(ast.unparse(each.body[0].value)) <= SHORT
+        if calls[each.name] == mentions[each.name] == 1
+    ]
+
+
+def name_of(node):
+    return getattr(node, "id", getattr(node, "attr", None))
+
+
+def test_a_helper_that_is_called_once_says_more_than_its_body():
+    found = {str(path.relative_to(ROOT)): names for path, every in nodes().items() if (names := hops(every))}
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("def _double(x):\n    return 2 * x\n\nprint(_double(3))", ["_double"]),
+        ("def _double(x):\n    return 2 * x\n\nprint(_double(3), _double(4))", []),
+        ("def _double(x):\n    return 2 * x\n\nprint(*map(_double, (3, 4)))", []),
+        ('def _double(x):\n    """Twice."""\n    return 2 * x\n\nprint(_double(3))', []),
+        (f"def _long(x):\n    return {' + '.join(['x'] * 20)}\n\nprint(_long(3))", []),
+        ("class A:\n    def _own(self):\n        return self.own\n\n    def go(self):\n        self._own()", ["_own"]),
+    ],
+)
+def test_a_hop_is_found(text, names):
+    assert hops(list(ast.walk(ast.parse(text)))) == names

@@ -124,11 +124,8 @@ def _is_comparable(record: Record, line: Mapping[str, Any]) -> bool:
     if record.commit.patch or record.commit.trust != "own" or was_drilled(record):
         return False
     given = record.inputs.values
-    return all(given.get(key) == line.get(key) for key in given.keys() | line.keys() if not _may_differ(key))
-
-
-def _may_differ(key: str) -> bool:
-    return key in _ANY_KEYS or key.startswith(_ANY)
+    compared = (key for key in given.keys() | line.keys() if key not in _ANY_KEYS and not key.startswith(_ANY))
+    return all(given.get(key) == line.get(key) for key in compared)
 
 
 def _seed(record: Record) -> int:

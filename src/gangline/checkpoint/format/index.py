@@ -108,10 +108,12 @@ def _overlap(chunks: tuple[Chunk, ...]) -> bool:
 
 
 def _start(chunk: Chunk) -> int:
+    """First index on the first dim; a scalar is at 0."""
     return chunk.offsets[0] if chunk.offsets else 0
 
 
 def _end(chunk: Chunk) -> int:
+    """Index after the last one on the first dim."""
     return chunk.offsets[0] + chunk.sizes[0] if chunk.offsets else 1
 
 

@@ -266,4 +266,5 @@ def _slots(places: Sequence[int], plan: OptimPlan) -> list[list[int]]:
 
 
 def _flatten(update: Tensor, piece: MatrixPiece) -> Tensor:
+    """The part of an update that a host holds, in the one dimension in which it travels."""
     return update[piece.rows, piece.columns].flatten()

@@ -69,7 +69,9 @@ class UpdatePublisher:
         else:
             messages = [(owner, [place]) for place, owner in zip(bucket.places, bucket.owners, strict=True)]
         messages = [(owner, places) for owner, places in messages if self._length(places)]
-        own = {at: self._joined(each, owned) for at, (owner, each) in enumerate(messages) if self._is_mine(owner)}
+        own = {
+            at: self._joined(each, owned) for at, (owner, each) in enumerate(messages) if owner == self._copies.place
+        }
 
         def send() -> Finish:
             sent = [(places, self._send(owner, places, own.get(at))) for at, (owner, places) in enumerate(messages)]
@@ -84,9 +86,6 @@ class UpdatePublisher:
 
     def _send(self, owner: int, places: _Places, own: Tensor | None) -> Pending:
         return self._copies.broadcast(self._like.new_empty(self._length(places)) if own is None else own, owner)
-
-    def _is_mine(self, owner: int) -> bool:
-        return owner == self._copies.place
 
     def _by_owner(self, bucket: BucketPlan) -> list[list[int]]:
         of_rank: list[list[int]] = [[] for _ in range(self._copies.ranks)]

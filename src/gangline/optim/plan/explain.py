@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gangline.optim.plan.optimizer_plan import OptimPlan, PlannedMatrix
+from gangline.optim.plan.optimizer_plan import OptimPlan
 from gangline.optim.plan.phases import assumed_rates, phases, rank_shares
 from gangline.optim.plan.simulate import StepPrediction, largest_bucket, outstanding_bytes, simulate
 from gangline.units import format_bytes
@@ -191,9 +191,8 @@ def _unusual(plan: OptimPlan, times: StepPrediction) -> list[str]:
     shared = [each for each in plan.matrices if each.team]
     lines = []
     if oversize:
-        lines.append(
-            f"oversize {len(oversize)} matrices above c_max have slots of their own, the first is {_name(oversize[0])}"
-        )
+        first = " ".join(oversize[0].matrix.key).strip()
+        lines.append(f"oversize {len(oversize)} matrices above c_max have slots of their own, the first is {first}")
     if shared:
         sizes = sorted({len(each.team) for each in shared})
         lines.append(
@@ -206,7 +205,3 @@ def _unusual(plan: OptimPlan, times: StepPrediction) -> list[str]:
             f"{_ms(times.first_refresh_seconds)} more"
         )
     return lines
-
-
-def _name(planned: PlannedMatrix) -> str:
-    return " ".join(planned.matrix.key).strip()

@@ -84,7 +84,8 @@ def read_change(base: Record, this: Record) -> tuple[str, str, str] | None:
         return None
     first = min(pairs, key=lambda pair: None in pair)  # of one that both read the content is known to differ
     path = next(each.path for each in first if each is not None)
-    count = f"{len(pairs)} undeclared files, such as" if len(pairs) > 1 else f"undeclared {_kind(path)}"
+    kind = "folder" if path.endswith("/") else "file"
+    count = f"{len(pairs)} undeclared files, such as" if len(pairs) > 1 else f"undeclared {kind}"
     return f"{count} {path}", content_words(first[0]), content_words(first[1])
 
 
@@ -227,10 +228,6 @@ def _is_same(pair: _Pair) -> bool | None:
     if before is None or after is None:
         return False
     return None if before.changed or after.changed else before.is_same(after)
-
-
-def _kind(path: str) -> str:
-    return "folder" if path.endswith("/") else "file"
 
 
 def _more(found: Sequence[object]) -> str:

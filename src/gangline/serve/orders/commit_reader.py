@@ -138,7 +138,8 @@ def _limit_message(commit: str) -> str:
 
 def _read(place: Path, commit: str, request: dict[str, object]) -> CommitContent:
     """Read a commit; runs in the process of its own."""
-    overrides = tuple(str(each) for each in _list(request.pop("overrides")))
+    listed = request.pop("overrides")
+    overrides = tuple(map(str, listed)) if isinstance(listed, list) else ()
     age_seconds = Repository.at(place).age_seconds(commit)
     line: Line | None = None
     try:
@@ -150,10 +151,6 @@ def _read(place: Path, commit: str, request: dict[str, object]) -> CommitContent
     except MemoryError:
         return CommitContent(line=None, identity=None, problem=_limit_message(commit), age_seconds=age_seconds)
     return CommitContent(line=line, identity=identity, age_seconds=age_seconds)
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
 
 
 def _identity(place: Path, commit: str, overrides: tuple[str, ...], origin: CommitOrigin) -> RunIdentity:

@@ -103,7 +103,7 @@ class KubernetesClient:
                 verb="create",
                 method="POST",
                 path=path,
-                query={**_STRICT, **_dry(dry_run)},
+                query=_STRICT | ({"dryRun": "All"} if dry_run else {}),
                 body=body,
                 repeatable="name" in body.get("metadata", {}),
             )
@@ -211,10 +211,6 @@ def _say_left_out(path: str) -> None:
 
 def _selected(labels: str, fields: str) -> dict[str, str]:
     return {name: value for name, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
-
-
-def _dry(dry_run: bool) -> dict[str, str]:
-    return {"dryRun": "All"} if dry_run else {}
 
 
 def _wanted(kind: str, bare: bool) -> str:
