@@ -9,12 +9,12 @@ from itertools import permutations
 import pytest
 from tests.planner.formula.reference import R1, SPACE, USABLE
 
-from gangline.fabric.clos import clos_counts
-from gangline.fabric.collectives import algorithm_bandwidth, bus_factor, fit_speed_up, speed_up
-from gangline.fabric.failures import PRESETS, interrupt_probability, interruption_rate, longest_loss_seconds
-from gangline.fabric.interval import write_seconds
-from gangline.fabric.paths import hashed_load
-from gangline.fabric.rings import ring_crossings
+from gangline.fabric.reliability.failures import PRESETS, interrupt_probability, interruption_rate, longest_loss_seconds
+from gangline.fabric.reliability.interval import write_seconds
+from gangline.fabric.topology.clos import clos_counts
+from gangline.fabric.traffic.collectives import algorithm_bandwidth, bus_factor, fit_speed_up, speed_up
+from gangline.fabric.traffic.paths import hashed_load
+from gangline.fabric.traffic.rings import ring_crossings
 from gangline.planner.formula.evaluate import evaluate
 from gangline.planner.formula.memory import state_memory
 from gangline.planner.layouts.bubble import bubble

@@ -10,7 +10,7 @@ from tests.planner.formula.reference import EIGHT
 from tests.planner.transformers import EIGHT as TRACED
 from tests.planner.transformers import H100, transformer
 
-from gangline.fabric.inventory import Fabric, Group
+from gangline.fabric.topology.inventory import Fabric, Group
 from gangline.planner.certificate import pipeline_traffic, plan_certificate, plan_rings
 from gangline.planner.choice import choose_plan
 from gangline.planner.formula.search import formula_profile

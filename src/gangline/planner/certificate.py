@@ -1,10 +1,10 @@
 """What a plan asks of the network, and its certificate: where its stages and replicas are on a fabric. Pure."""
 
-from gangline.fabric.certificate import Certificate, PlanTraffic, certify
-from gangline.fabric.inventory import Fabric
-from gangline.fabric.mapping import EdgeBytes
-from gangline.fabric.order_paths import RingTraffic
-from gangline.fabric.tiles import planned_order
+from gangline.fabric.placement.certificate import Certificate, PlanTraffic, certify
+from gangline.fabric.placement.mapping import EdgeBytes
+from gangline.fabric.placement.tiles import planned_order
+from gangline.fabric.topology.inventory import Fabric
+from gangline.fabric.traffic.order_paths import RingTraffic
 from gangline.planner.choice import PlanChoice
 from gangline.planner.cost.traffic import edge_bytes, traced_rings
 from gangline.planner.formula.exchange import formula_rings

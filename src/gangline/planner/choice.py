@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from gangline.errors import UsageError
-from gangline.fabric.inventory import Fabric
+from gangline.fabric.topology.inventory import Fabric
 from gangline.planner.candidates import Ranking, evaluate_layouts, fitting_plan
 from gangline.planner.cost.interruptions import save_costs_of
 from gangline.planner.layouts.layout import Layout, display_name, elastic_sizes, program_decides

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
-from gangline.fabric.mapping import EdgeBytes
+from gangline.fabric.placement.mapping import EdgeBytes
 from gangline.planner.cost.averaging import by_latency, exposed_buckets
 from gangline.planner.cost.exchange import wire_bytes
 from gangline.planner.cost.interruptions import save_every

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from gangline.errors import ConfigError
-from gangline.fabric.inventory import Fabric
+from gangline.fabric.topology.inventory import Fabric
 from gangline.planner.known_gpus import LINK_LATENCIES, LINK_RATES, KnownGpu, peak_of
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import nearest_multiples

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from gangline.fabric.inventory import Fabric
+from gangline.fabric.topology.inventory import Fabric
 from gangline.planner.budget import PlanReason, excess
 from gangline.planner.cost.calibration import Calibration, calibrate
 from gangline.planner.cost.interruptions import restart_time, with_interruptions

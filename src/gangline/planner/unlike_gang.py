@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gangline.fabric.shares import deal_passes, even_shares
+from gangline.fabric.reliability.shares import deal_passes, even_shares
 from gangline.planner.choice import PlanChoice, SearchSummary, plan_choice
 from gangline.planner.contest import Contender, TimeBounds, winner
 from gangline.planner.forecast import forecast_of, formula_of

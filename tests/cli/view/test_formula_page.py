@@ -14,7 +14,7 @@ from tests.planner.formula.test_reference_case import SITE
 from gangline.cli.commands.plan import PlanQuestion
 from gangline.cli.view.formula_page import formula_table, hypothetical_page, memory_bar
 from gangline.errors import ConfigError, GateError, UsageError
-from gangline.fabric.inventory import Fabric, Group
+from gangline.fabric.topology.inventory import Fabric, Group
 from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.stages.hypothetical import plan_hypothetically
 from gangline.planner.formula.evaluate import evaluate

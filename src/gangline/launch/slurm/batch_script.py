@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from gangline.errors import ConfigError, UsageError
-from gangline.fabric.placement import natural_key
+from gangline.fabric.topology.inventory import natural_key
 from gangline.spec.config.server_ranges import compress_servers
 from gangline.spec.config.site_tables import SlurmTable
 from gangline.spec.gang.podset import PlacedServer

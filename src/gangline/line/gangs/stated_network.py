@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gangline.fabric.fabric_file import fabric_of
-from gangline.fabric.inventory import Fabric
-from gangline.fabric.measured_links import LinkMeasurement, links_words, with_measured_links
-from gangline.fabric.paths import path_environment
+from gangline.fabric.probe.measured_links import LinkMeasurement, links_words, with_measured_links
+from gangline.fabric.topology.fabric_file import fabric_of
+from gangline.fabric.topology.inventory import Fabric
+from gangline.fabric.traffic.paths import path_environment
 from gangline.spec.codec import Document
 from gangline.spec.config.line import Line
 from gangline.spec.plan import Plan

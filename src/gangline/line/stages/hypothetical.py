@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from gangline.errors import ConfigError
-from gangline.fabric.certificate import Certificate
+from gangline.fabric.placement.certificate import Certificate
 from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.request.run_request import RunRequest
 from gangline.planner.budget import check as check_budget

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gangline.fabric.inventory import Fabric
+from gangline.fabric.topology.inventory import Fabric
 from gangline.git.repository import Repository
 from gangline.launch.sandbox.module_runner import ModuleRunner
 from gangline.line.request.targets import launcher_of

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from gangline.fabric.failures import gang_rate, interrupt_probability, mean_hours_between
-from gangline.fabric.interval import best_interval, effective_share, steps_between_saves, write_seconds
+from gangline.fabric.reliability.failures import gang_rate, interrupt_probability, mean_hours_between
+from gangline.fabric.reliability.interval import best_interval, effective_share, steps_between_saves, write_seconds
 from gangline.planner.settings import WEIGHT_BYTES
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import SitePlanTable

@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import exp, log
 from typing import Literal
 
-from gangline.fabric.mapping import EdgeBytes
+from gangline.fabric.placement.mapping import EdgeBytes
 from gangline.planner.cost.exchange import Collective, LinkRates, link_rates, sent_share
 from gangline.planner.pool import Pool, ranks_per_node
 from gangline.spec.devices import Rates

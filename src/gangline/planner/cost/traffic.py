@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 
-from gangline.fabric.mapping import EdgeBytes
-from gangline.fabric.order_paths import RingTraffic
+from gangline.fabric.placement.mapping import EdgeBytes
+from gangline.fabric.traffic.order_paths import RingTraffic
 from gangline.planner.cost.averaging import bucket_count, messages, needs_shapes, shard_bytes
 from gangline.planner.cost.exchange import Collective
 from gangline.planner.cost.memory import num_owners

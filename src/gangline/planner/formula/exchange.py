@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gangline.fabric.order_paths import RingTraffic
+from gangline.fabric.traffic.order_paths import RingTraffic
 from gangline.planner.cost.averaging import bucket_count, compression_work, messages, shard_bytes
 from gangline.planner.cost.exchange import num_steps, sent_bytes
 from gangline.planner.cost.optimizer import ADAMW, OptimizerModel

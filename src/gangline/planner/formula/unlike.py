@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Generic, TypeVar
 
-from gangline.fabric.shares import deal_passes, even_shares
+from gangline.fabric.reliability.shares import deal_passes, even_shares
 from gangline.planner.formula.evaluate import LayoutCandidates
 from gangline.planner.formula.memory import held_sync
 from gangline.planner.formula.plan import Evaluation, LayoutPlan, Question, narrowed

@@ -13,8 +13,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
-from gangline.fabric.inventory import Fabric
-from gangline.fabric.shortage import Holder
+from gangline.fabric.placement.shortage import Holder
+from gangline.fabric.topology.inventory import Fabric
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
 from gangline.launch.kubernetes.objects.labels import GANG, HOSTNAME, STARTS_NOW, WAITS
 from gangline.launch.kubernetes.placement.gang_pods import GangPods, by_rank
