@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 from gangline.fabric.placement.selection import FreeGroup, select_servers
 from gangline.launch.kubernetes.placement import server_selection
-from gangline.launch.kubernetes.placement.gang_request import GangRequest
+from gangline.launch.kubernetes.placement.queued_gangs import GangRequest
 from gangline.launch.kubernetes.placement.server_selection import ServerCapacity
 from gangline.launch.kubernetes.placement.servers import ServerFacts
 

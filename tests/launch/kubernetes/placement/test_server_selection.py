@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.launch.kubernetes.placement.gang_request import GangRequest
+from gangline.launch.kubernetes.placement.queued_gangs import GangRequest
 from gangline.launch.kubernetes.placement.server_selection import (
     ServerCapacity,
     explain_no_placement,

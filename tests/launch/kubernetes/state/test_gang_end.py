@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.launch.kubernetes.state.gang_end import combine_ends, gang_end, pod_end
+from gangline.launch.kubernetes.state.gang_state import combine_ends, gang_end, pod_end
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.spec.gang.pod_output import to_message
 from gangline.spec.gang.status import GangEnd

@@ -22,8 +22,7 @@ from gangline.launch.kubernetes.lifecycle.cancel import FORCE_SECONDS, fail_and_
 from gangline.launch.kubernetes.objects.labels import GANG
 from gangline.launch.kubernetes.placement.kueue_admission import KueueAdmission
 from gangline.launch.kubernetes.placement.observed_servers import ObservedServers
-from gangline.launch.kubernetes.state.gang_end import PodEnd, pod_end
-from gangline.launch.kubernetes.state.gang_state import gang_state, status_of
+from gangline.launch.kubernetes.state.gang_state import PodEnd, gang_state, pod_end, status_of
 from gangline.launch.kubernetes.state.pods import is_living, phase, pods_path
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.launch.kubernetes.waiting import explain

@@ -8,7 +8,7 @@ from gangline.errors import CancelledError, CapacityError
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
 from gangline.launch.kubernetes.lifecycle.final_state import FinalState, close_final_state, write_final_state
 from gangline.launch.kubernetes.objects.labels import CANCELLED, DISRUPTION, MODULE_ROLE, ROLE, RUN
-from gangline.launch.kubernetes.state.gang_end import PodEnd, combine_ends, pod_end
+from gangline.launch.kubernetes.state.gang_state import PodEnd, combine_ends, pod_end
 from gangline.launch.kubernetes.state.pods import is_over, list_pods, pods_path
 from gangline.launch.kubernetes.state.roots import JOB, Root, RootKind, deletion_propagation, find_root
 from gangline.spec.gang.status import GangEnd

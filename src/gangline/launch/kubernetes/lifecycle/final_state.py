@@ -14,7 +14,7 @@ from gangline.launch.kubernetes.client.api import ApiConflict, KubernetesApi, Ob
 from gangline.launch.kubernetes.objects.labels import END, MANAGED_BY, RUN, collection_path, secret_name
 from gangline.launch.kubernetes.objects.render import owned
 from gangline.launch.kubernetes.objects.service_and_secret import empty_secret, secrets_path
-from gangline.launch.kubernetes.state.gang_end import PodEnd, combine_ends, gang_end, pod_end
+from gangline.launch.kubernetes.state.gang_state import PodEnd, combine_ends, gang_end, pod_end
 from gangline.launch.kubernetes.state.pods import list_pods
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.spec.codec import canonical, from_json

@@ -18,8 +18,7 @@ from gangline.fabric.topology.inventory import Fabric
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
 from gangline.launch.kubernetes.objects.labels import GANG, HOSTNAME, STARTS_NOW, WAITS
 from gangline.launch.kubernetes.placement.gang_pods import GangPods, by_rank
-from gangline.launch.kubernetes.placement.gang_request import GangRequest
-from gangline.launch.kubernetes.placement.queued_gangs import QueuedGang, read_time
+from gangline.launch.kubernetes.placement.queued_gangs import GangRequest, QueuedGang, read_time
 from gangline.launch.kubernetes.placement.reservations import PlacementLedger, Reservation, write_ledger
 from gangline.launch.kubernetes.placement.resources import Amounts, add, num_fitting, pod_needs, subtract
 from gangline.launch.kubernetes.placement.server_selection import ServerCapacity

@@ -23,8 +23,7 @@ from gangline.launch.kubernetes.client.api import ApiConflict, ApiRejected, Obje
 from gangline.launch.kubernetes.objects.labels import GANG, MANAGED_BY, STARTS_NOW, WAITS
 from gangline.launch.kubernetes.placement.cycle_context import CycleContext
 from gangline.launch.kubernetes.placement.gang_pods import is_bound
-from gangline.launch.kubernetes.placement.gang_request import GangRequest
-from gangline.launch.kubernetes.placement.queued_gangs import PLACED, QueuedGang, QueueOrder
+from gangline.launch.kubernetes.placement.queued_gangs import PLACED, GangRequest, QueuedGang, QueueOrder
 from gangline.launch.kubernetes.placement.release import advance_release
 from gangline.launch.kubernetes.placement.reservations import Reservation
 from gangline.launch.kubernetes.placement.server_selection import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gangline.fabric.placement import selection
 from gangline.fabric.placement.order import pipeline_order
 from gangline.fabric.placement.selection import FreeGroup
-from gangline.launch.kubernetes.placement.gang_request import GangRequest
+from gangline.launch.kubernetes.placement.queued_gangs import GangRequest
 from gangline.launch.kubernetes.placement.resources import as_text
 from gangline.launch.kubernetes.placement.servers import ServerFacts
 from gangline.spec.gang.podset import PlacedServer
