@@ -13,7 +13,7 @@ from tests.line.records import record as make_record
 
 from gangline.errors import StillRunning
 from gangline.line.gangs.sandbox import sandbox_of
-from gangline.line.record.stage_time import StageTime
+from gangline.line.record.context import StageTime
 from gangline.line.record.states import end_stage, record_stage_seconds, start_stage
 from gangline.line.request.run_request import resolve_request
 from gangline.line.run.driver_process import PROGRAM, DriverProcess

@@ -1,17 +1,23 @@
-"""Context of a run: the record, line, store, launcher and observer that a stage may use; and the result of a stage."""
+"""Context of a run: the record, line, store, launcher and observer that a stage may use; and the result of a stage.
 
+The time of a stage counts while a driver works on it, and between two drivers while the gang runs. The time between the
+end of a gang, or the death of a driver without a gang, and the next driver does not count.
+"""
+
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from gangline.errors import GanglineError
 from gangline.launch.protocol import Launcher
 from gangline.line.record import states
 from gangline.line.record.observer import Observer
 from gangline.line.record.runs import read_base
-from gangline.line.record.stage_time import StageTime
+from gangline.line.record.states import uncounted_since
 from gangline.line.record.store import Change, RecordStore
 from gangline.signing.record_seal import Sealer
 from gangline.spec import run_flags
@@ -19,10 +25,11 @@ from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.plan import Plan
 from gangline.spec.record import STAGES, Driver, Event, Record
+from gangline.spec.run_flags import stage
 from gangline.storage import site_paths
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.protocol import ObjectStore
-from gangline.units import now
+from gangline.units import now, parse_time
 
 if TYPE_CHECKING:
     from gangline.git.repository import Repository
@@ -48,6 +55,46 @@ class StageResult:
     """Further changes of the record."""
     error: GanglineError | None = None
     """Error of a failed stage; decides exit code and verdict."""
+
+
+@dataclass(kw_only=True, slots=True)
+class StageTime:
+    """Clock of one stage under one driver."""
+
+    recorded_seconds: float
+    """Seconds that earlier drivers recorded."""
+    recorded_until: datetime
+    """End of the time that they recorded."""
+    start: datetime
+    """When this driver took the stage over."""
+    start_monotonic: float
+    """The same on the monotonic clock."""
+    gang_seconds: float = 0.0
+    """Time between two drivers during which the gang ran."""
+
+    @classmethod
+    def of(cls, record: Record, name: str) -> Self:
+        """A clock that starts now; `record` is as it was before this driver wrote to it."""
+        start = datetime.now(UTC)
+        return cls(
+            recorded_seconds=stage(record, name).seconds or 0.0,
+            recorded_until=parse_time(uncounted_since(record, name)) or start,
+            start=start,
+            start_monotonic=time.monotonic(),
+        )
+
+    def gang_found(self, ended: str | None) -> None:
+        """Count a gang that ran between two drivers until `ended`; None: it still runs, or its end has no time.
+
+        Of several gangs the last one counts: the ones before it had ended when it was started.
+        """
+        until = min(parse_time(ended) or self.start, self.start)
+        self.gang_seconds = max((until - self.recorded_until).total_seconds(), 0.0)
+
+    @property
+    def seconds(self) -> float:
+        """Duration up to now."""
+        return self.recorded_seconds + self.gang_seconds + time.monotonic() - self.start_monotonic
 
 
 @dataclass(kw_only=True)

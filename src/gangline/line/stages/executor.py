@@ -24,8 +24,7 @@ from gangline.launch.protocol import GangGone
 from gangline.line.gangs import launchers
 from gangline.line.gangs.follow import GangUnreachable, Interrupted
 from gangline.line.record import runs, states
-from gangline.line.record.context import RunContext, StageResult, unchanged
-from gangline.line.record.stage_time import StageTime
+from gangline.line.record.context import RunContext, StageResult, StageTime, unchanged
 from gangline.line.request.trust import checkpoint_owner
 from gangline.line.stages import STAGE_FUNCTIONS
 from gangline.report.facts import passed_reason
