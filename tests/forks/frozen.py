@@ -1,0 +1,6 @@
+"""What a fork server has imported is no garbage: a collection in a fork would visit, and so copy, all of it."""
+
+import gc
+
+gc.collect()
+gc.freeze()
