@@ -14,7 +14,5 @@ _TRAINING = ("gangline.train.api.session", "gangline.train.loop.trainer")
 def fork_server(*modules: str) -> ForkServerContext:
     """Context whose server has torch, all that ranks of tests import, and `modules`, if this process has none yet."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        [_ONCE, *PRELOADED, *_TORCH, *_CHECKPOINTS, *_TRAINING, *modules, "tests.forks.frozen"]
-    )
+    context.set_forkserver_preload([_ONCE, *PRELOADED, *_TORCH, *_CHECKPOINTS, *_TRAINING, *modules])
     return context
