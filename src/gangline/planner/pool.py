@@ -1,7 +1,7 @@
 """Devices that a plan may use, and the world sizes and micro-batches that they, the line and the batch allow."""
 
-import math
 from dataclasses import dataclass, replace
+from math import isqrt
 
 from gangline.errors import ConfigError
 from gangline.fabric.inventory import Fabric
@@ -235,12 +235,17 @@ def _uneven(line: Line, shares: int, key: str) -> str:
     )
 
 
+def divisors(number: int) -> list[int]:
+    """All of them, ascending."""
+    small = [each for each in range(1, isqrt(number) + 1) if number % each == 0]
+    return sorted({*small, *(number // each for each in small)})
+
+
 def _nearest_divisors(total: int, wanted: int) -> list[int]:
     """Largest divisor of `total` up to `wanted`, and the smallest above where there is one."""
-    small = [each for each in range(1, math.isqrt(total) + 1) if total % each == 0]
-    divisors = sorted({*small, *(total // each for each in small)})
-    below = max(each for each in divisors if each <= max(wanted, 1))
-    return [below, *[each for each in divisors if each > wanted][:1]]
+    every = divisors(total)
+    below = max(each for each in every if each <= max(wanted, 1))
+    return [below, *[each for each in every if each > wanted][:1]]
 
 
 FILLING_PER_STAGE = 4

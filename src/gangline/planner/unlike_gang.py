@@ -18,10 +18,9 @@ from gangline.planner.formula.choice import forecast_of_layout
 from gangline.planner.formula.plan import LayoutPlan
 from gangline.planner.formula.search import formula_question
 from gangline.planner.formula.unlike import KindT, Side, UnlikeGang, evaluate_unlike
-from gangline.planner.layouts.enumerate import divisors
 from gangline.planner.layouts.layout import Layout, layout_of, program_decides
 from gangline.planner.layouts.rules import offload_obstacle, refusal_reason
-from gangline.planner.pool import MOST_AUTO, has_own_rates
+from gangline.planner.pool import MOST_AUTO, divisors, has_own_rates
 from gangline.planner.reasons import no_fit_reason
 from gangline.planner.request import Ask, PlanRequest
 from gangline.planner.settings import Fit, Setting, memories

@@ -28,7 +28,8 @@ from gangline.planner.formula.step_time import (
     step_bound_seconds,
     update_seconds,
 )
-from gangline.planner.layouts.enumerate import Divisions, Sync, layouts, schedules_of
+from gangline.planner.layouts.bubble import runnable_schedules
+from gangline.planner.layouts.enumerate import Divisions, Sync, layouts
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.settings import PASS_BYTES, Setting
 from gangline.spec.forecast import UpdateTraffic
@@ -111,14 +112,14 @@ class LayoutCandidates:
 
     def __init__(self, question: Question, layout: Layout, seen: dict[object, StepParts]) -> None:
         self.layout, self._question, self._seen = layout, question, seen
-        space = question.space
+        space, ranks, blocks = question.space, layout.mesh.pp, question.model.layers
         self._samples = space.global_batch // layout.mesh.data_parallel
         self._syncs: Sequence[Sync] = space.syncs if layout.wrapping.shards else ("last",)
         self._sizes = [
-            (size, self._samples // size, schedules)
-            for size in space.micro_batches
+            (size, count, schedules)
+            for size, count in ((size, self._samples // size) for size in space.micro_batches)
             if self._samples % size == 0
-            and (schedules := schedules_of(space, question.model, layout.mesh, self._samples // size))
+            and (schedules := runnable_schedules(ranks, count, blocks=blocks, among=space.schedules))
         ]
         self._ways = len(space.recompute) * len(space.loss_chunks) * len(self._syncs)
         self._support = {

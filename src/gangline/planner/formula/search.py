@@ -12,10 +12,10 @@ from gangline.planner.formula.evaluate import LayoutCandidates
 from gangline.planner.formula.exchange import GradientAveraging, formula_rings
 from gangline.planner.formula.plan import LayoutPlan, Question, narrowed
 from gangline.planner.formula.step_time import Hardware
-from gangline.planner.layouts.enumerate import SearchSpace, Sync, divisors, unsupported_rule
+from gangline.planner.layouts.enumerate import SearchSpace, Sync, unsupported_rule
 from gangline.planner.layouts.layout import Layout, explicit_layout
 from gangline.planner.layouts.schedules import SPLIT
-from gangline.planner.pool import MOST_AUTO, check_world, ranks_per_node
+from gangline.planner.pool import MOST_AUTO, check_world, divisors, ranks_per_node
 from gangline.planner.problem import PlanProblem
 from gangline.planner.settings import bucket_bytes, line_memory, step_load
 from gangline.spec.config.line import Line

@@ -21,9 +21,9 @@ from gangline.planner.cost.optimizer import (
 from gangline.planner.cost.speeds import HostRates, transfer_seconds
 from gangline.planner.formula.memory import StageLoad, recomputed_share, stage_blocks, stage_parameters, token_costs
 from gangline.planner.layouts.bubble import bubble_share, most_live
-from gangline.planner.layouts.enumerate import SearchSpace, Sync, stages_a_rank
+from gangline.planner.layouts.enumerate import SearchSpace, Sync
 from gangline.planner.layouts.layout import Layout
-from gangline.planner.layouts.schedules import owner_of
+from gangline.planner.layouts.schedules import num_stages, owner_of
 from gangline.planner.settings import PASS_BYTES
 from gangline.spec.forecast import UpdateTraffic
 from gangline.spec.plan import PipelineSchedule, Precision
@@ -128,8 +128,7 @@ class Stages:
 @lru_cache(maxsize=4096)
 def stages_of(model: Transformer, ranks: int, schedule: PipelineSchedule) -> Stages:
     """The division of `model` that makes the slowest stage as fast as can be."""
-    a_rank = stages_a_rank(schedule)
-    blocks = stage_blocks(model.layers, ranks * a_rank, token_costs(model).head_blocks)
+    blocks = stage_blocks(model.layers, num_stages(schedule, ranks), token_costs(model).head_blocks)
     parameters = stage_parameters(model, blocks)
     owners = [owner_of(schedule, ranks, stage) for stage in range(len(blocks))]
     return Stages(
@@ -168,7 +167,7 @@ def passes(
     handed_seconds = hardware.links.ring_seconds(
         handed, 2, steps=2, rank_stride=mesh.world_size // mesh.pp, peers=mesh.pp
     )
-    sends = handed_seconds * stages_a_rank(stages.schedule)
+    sends = handed_seconds * num_stages(stages.schedule, 1)
     each, head = sum(blocks), 3 * costs.head_flops * work
     slow = max(
         range(stages.num_ranks), key=lambda rank: stages.rank_blocks[rank] * each + (rank == stages.head_rank) * head

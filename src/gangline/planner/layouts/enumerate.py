@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Literal
 
-from gangline.planner.layouts.bubble import accepts_micro_batches, runnable_schedules
+from gangline.planner.layouts.bubble import runnable_schedules
 from gangline.planner.layouts.degrees import NO_RULES
 from gangline.planner.layouts.layout import WRAPPING_WORDS, Layout, WrappedLayout
-from gangline.planner.layouts.schedules import SINGLE
-from gangline.planner.pool import Pool, choose_world, is_whole, micro_unit, num_nodes
+from gangline.planner.pool import Pool, choose_world, divisors, is_whole, micro_unit, num_nodes
 from gangline.spec.config.line import Line
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import PipelineSchedule
@@ -123,26 +122,6 @@ def _data_layouts(space: SearchSpace, mesh: Mesh) -> Iterator[WrappedLayout]:
             tp=mesh.tp, pp=mesh.pp, cp=mesh.cp, ep=mesh.ep, dp_replicate=ranks // shards, dp_shard=shards
         )  # fmt: skip
         yield from (WrappedLayout.of(mesh=cut, wrapping=each) for each in space.wrappings if each.shards)
-
-
-def schedules_of(space: SearchSpace, model: Transformer, mesh: Mesh, micro_batches: int) -> list[PipelineSchedule]:
-    """Schedules of `space` that take so many micro-batches and find the blocks for their stages."""
-    return [
-        each
-        for each in space.schedules
-        if stages_a_rank(each) * mesh.pp <= model.layers and accepts_micro_batches(each, mesh.pp, micro_batches)
-    ]
-
-
-def stages_a_rank(schedule: PipelineSchedule) -> int:
-    """Pipeline stages that one rank holds."""
-    return 1 if schedule in SINGLE else 2
-
-
-def divisors(number: int) -> list[int]:
-    """All of them, ascending."""
-    small = [each for each in range(1, int(number**0.5) + 1) if number % each == 0]
-    return sorted({*small, *(number // each for each in small)})
 
 
 def unsupported_rule(layout: Layout, *, sync: Sync = "last", loss_chunks: int = 1) -> str:

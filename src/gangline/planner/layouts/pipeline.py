@@ -10,7 +10,6 @@ from itertools import accumulate
 
 from gangline.errors import ConfigError
 from gangline.planner.layouts.bubble import (
-    StageCosts,
     Timeline,
     bubble,
     bubble_share,
@@ -118,7 +117,7 @@ def _played(schedule: PipelineSchedule, ranks: int, micro_batches: int) -> tuple
 
 @lru_cache(maxsize=4096)
 def _play(schedule: PipelineSchedule, ranks: int, micro_batches: int, weights: tuple[float, ...] = ()) -> Timeline:
-    return bubble(schedule, ranks, micro_batches, costs=StageCosts(weights=weights))
+    return bubble(schedule, ranks, micro_batches, weights=weights)
 
 
 def idle_share(
