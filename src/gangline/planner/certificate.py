@@ -8,7 +8,6 @@ from gangline.fabric.tiles import planned_order
 from gangline.planner.choice import PlanChoice
 from gangline.planner.cost.traffic import edge_bytes, traced_rings
 from gangline.planner.formula.exchange import formula_rings
-from gangline.planner.formula.search import averaging_of
 from gangline.planner.formula.step_time import stages_of
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.settings import Setting, StepLoad, step_load
@@ -43,7 +42,7 @@ def plan_rings(choice: PlanChoice, profile: ModelProfile, *, line: Line, fullest
     if profile.trace(choice.precision) is not None:
         return traced_rings(profile, layout, load)
     stages = stages_of(model, choice.mesh.pp, choice.pp_schedule) if model and fullest else None
-    return formula_rings(profile, layout, load, averaging_of(line, profile), stages=stages)
+    return formula_rings(profile, layout, load, stages=stages)
 
 
 def _load(choice: PlanChoice, line: Line) -> StepLoad:

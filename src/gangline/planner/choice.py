@@ -4,13 +4,14 @@ Memory is computed by formula; step times come from earlier runs and forecasts, 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
 from gangline.errors import UsageError
 from gangline.fabric.inventory import Fabric
 from gangline.planner.candidates import Ranking, evaluate_layouts, fitting_plan
+from gangline.planner.contest import SearchSummary
 from gangline.planner.cost.interruptions import save_costs_of
 from gangline.planner.layouts.layout import Layout, display_name, elastic_sizes, program_decides
 from gangline.planner.layouts.pipeline import choose_schedule, idle_share, require_stages
@@ -37,25 +38,6 @@ from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate, Device, Memory, PipelineSchedule, Precision, SaveCosts, Size
 from gangline.spec.profile import MeasuredRun, ModelProfile
 from gangline.spec.strategies import Strategy
-from gangline.spec.transformer import Transformer
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SearchSummary:
-    """What a choice was made from."""
-
-    num_candidates: int
-    """Each a layout with one way to run it."""
-    num_weighed: int
-    """Those that were weighed; the others lose by their bounds."""
-    num_fit: int
-    """Those of them that fit."""
-    bound_seconds: float | None
-    """No step on so many GPUs takes less; None: no rates are known."""
-    settings: dict[str, str] = field(default_factory=dict)
-    """How each layout would be run: `fsdp-16 b4s`."""
-    struck: dict[str, int] = field(default_factory=dict)
-    """Products of degrees that a rule left out, by the rule."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,8 +128,8 @@ def choose_plan(
 
         return choose_federated(line, site, inventory, choose=choose)
     request = ask(line, inventory)
-    if profile is not None and profile.transformer is not None and not profile.traces and not program_decides(line):
-        return choose_by_formula(request, profile.transformer, ask=ask, inventory=inventory)
+    if request.is_by_formula and not program_decides(line):
+        return choose_by_formula(request, ask=ask, inventory=inventory)
     ranking = evaluate_layouts(request)
     if not ranking.order:
         change = suggest_change(line, inventory, lambda *changed: fitting_plan(ask(*changed)))
@@ -156,7 +138,7 @@ def choose_plan(
     return _choice(request, ranking)
 
 
-def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inventory: Inventory) -> PlanChoice:
+def choose_by_formula(request: PlanRequest, *, ask: Ask, inventory: Inventory) -> PlanChoice:
     """The plan of a model that is known by its shape alone.
 
     Raises:
@@ -164,25 +146,21 @@ def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inv
     """
     from gangline.planner.formula import choice as by_formula  # a model that was traced needs none of it
 
-    ranking = by_formula.rank_layouts(request, model)
+    ranking = by_formula.rank_layouts(request)
     chosen = ranking.chosen
     if chosen is None:
 
         def fitting(line: Line, inventory: Inventory) -> FittingPlan | None:
-            return by_formula.fitting_layout(ask(line, inventory), model)
+            return by_formula.fitting_layout(ask(line, inventory))
 
-        raise by_formula.refuse_layouts(request, ranking, model, suggest_change(request.line, inventory, fitting))
-    evaluation, setting = ranking.evaluation, chosen.setting
+        raise by_formula.refuse_layouts(request, ranking, suggest_change(request.line, inventory, fitting))
+    setting = chosen.setting
     candidates = by_formula.candidates_of(request, ranking)
     return plan_choice(
         request, candidates, micro_batch=setting.micro_batch, memory=setting.memory, forecast=candidates[0].forecast,
         pp_schedule=setting.schedule or "1f1b",
-        holds=lambda layout, micro_batch: by_formula.layout_holds(request, model, chosen, layout.mesh, micro_batch),
-        search=SearchSummary(
-            num_candidates=evaluation.num_candidates, num_weighed=evaluation.num_weighed, num_fit=evaluation.num_fit,
-            bound_seconds=None if ranking.missing else evaluation.bound_seconds,
-            settings={each.layout.name: each.name for each in ranking.order}, struck=dict(evaluation.ruled_out),
-        ),
+        holds=lambda layout, micro_batch: by_formula.layout_holds(request, chosen, layout.mesh, micro_batch),
+        search=replace(ranking.evaluation.search, settings={each.layout.name: each.name for each in ranking.order}),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.forecast import MemoryCause
 from gangline.spec.plan import Device, Memory, PipelineSchedule, Precision
 from gangline.spec.profile import ModelProfile
-from gangline.spec.strategies import outer_interval
+from gangline.spec.strategies import Wrapping, outer_interval
 
 WEIGHT_BYTES = 4
 """Bytes of a master weight on a rank and in a checkpoint; the optimizer's moments come on top."""
@@ -100,9 +100,15 @@ class StepLoad(Setting):
     outer_steps: int = 1
     """Steps between two exchanges of drifting replicas."""
     bucket_bytes: int | None = None
-    """Size of buckets of averaged gradients; None: torch's own."""
+    """Size of DDP's buckets; None: torch's own."""
     moment_bytes: float = ADAMW_MOMENT_BYTES
     """Bytes that the optimizer keeps for each parameter."""
+
+    def rounds(self, wrapping: Wrapping) -> tuple[int, int]:
+        """Times that a rank gathers its shards, once or twice a micro-batch if it reshards, and that gradients are
+        reduced."""
+        each = wrapping.shards and self.memory.gradient_sync == "each"
+        return 2 * self.micro_batches if wrapping.reshards else 1, self.micro_batches if each else 1
 
 
 def step_load(line: Line, layout: Layout, setting: Setting) -> StepLoad:
@@ -112,7 +118,7 @@ def step_load(line: Line, layout: Layout, setting: Setting) -> StepLoad:
         micro_batch=setting.micro_batch, precision=setting.precision, memory=setting.memory, schedule=setting.schedule,
         micro_batches=max(1, round(train.global_batch / layout.mesh.data_parallel / setting.micro_batch)),
         compression=train.compression, outer_steps=outer_interval(layout.strategy, train.compression.outer_steps),
-        bucket_bytes=bucket_bytes(line) if layout.traits.has_buckets else None,
+        bucket_bytes=bucket_bytes(line),
     )  # fmt: skip
 
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gangline.fabric.shares import deal_passes, even_shares
-from gangline.planner.choice import PlanChoice, SearchSummary, plan_choice
-from gangline.planner.contest import Contender, TimeBounds, winner
+from gangline.planner.budget import PlanReason
+from gangline.planner.choice import PlanChoice, plan_choice
+from gangline.planner.contest import Contender, SearchSummary, TimeBounds, winner
 from gangline.planner.forecast import forecast_of, formula_of
 from gangline.planner.formula.choice import forecast_of_layout
-from gangline.planner.formula.plan import LayoutPlan
+from gangline.planner.formula.evaluate import LayoutPlan
 from gangline.planner.formula.search import formula_question
-from gangline.planner.formula.unlike import KindT, Side, UnlikeGang, evaluate_unlike
+from gangline.planner.formula.unlike import KindT, UnlikeGang, evaluate_unlike
 from gangline.planner.layouts.layout import Layout, layout_of, program_decides
 from gangline.planner.layouts.rules import offload_obstacle, refusal_reason
 from gangline.planner.pool import MOST_AUTO, divisors, has_own_rates
@@ -28,10 +29,9 @@ from gangline.spec.config.line import Line
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Candidate, Memory, Verdict
+from gangline.spec.plan import Candidate, Memory
 from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import STRATEGIES
-from gangline.spec.transformer import Transformer
 from gangline.units import format_number, format_step
 
 
@@ -39,7 +39,6 @@ from gangline.units import format_number, format_step
 class GpuPair:
     """Nodes of two kinds, with a question as if all of them were of one kind."""
 
-    line: Line
     kinds: tuple[Inventory, Inventory]
     requests: tuple[PlanRequest, PlanRequest]
 
@@ -52,7 +51,12 @@ class GpuPair:
         across = None if None in rates else min(filter(None, rates))
         waits = [each.pool.gpu.network_latency_seconds for each in (first, second)]
         latency = max((each for each in waits if each is not None), default=None)
-        return cls(line, kinds, (_with_network(first, across, latency), _with_network(second, across, latency)))
+        return cls(kinds, (_with_network(first, across, latency), _with_network(second, across, latency)))
+
+    @property
+    def line(self) -> Line:
+        """What is asked of both."""
+        return self.requests[0].line
 
     @property
     def world_size(self) -> int:
@@ -130,21 +134,14 @@ def _with_network(request: PlanRequest, across: float | None, latency: float | N
     return replace(request, pool=pool)
 
 
-def unlike_gang(pair: GpuPair) -> PlanChoice | Candidate:
-    """The best plan on the nodes of both kinds, or as a candidate why there is none."""
+def unlike_gang(pair: GpuPair) -> PlanChoice | PlanReason:
+    """The best plan on the nodes of both kinds, or why there is none."""
     profile = pair.requests[0].profile
     if reason := pair.obstacle:
-        return _none(pair, "unsupported", reason)
+        return PlanReason("unsupported", reason)
     if profile is None:
-        return _none(pair, "lost", "no step time: the size of the model is not known")
-    if profile.transformer is not None and not profile.traces:
-        return _by_formula(pair, profile.transformer)
-    return _traced(pair, profile)
-
-
-def _none(pair: GpuPair, verdict: Verdict, reason: str) -> Candidate:
-    world = pair.world_size
-    return Candidate(name=f"ddp-{world}", strategy="ddp", mesh=Mesh(dp_replicate=world), verdict=verdict, reason=reason)
+        return PlanReason("lost", "no step time: the size of the model is not known")
+    return _by_formula(pair) if pair.requests[0].is_by_formula else _traced(pair, profile)
 
 
 def _best(pair: GpuPair, gangs: Iterable[UnlikeGang[KindT]]) -> UnlikeGang[KindT]:
@@ -154,29 +151,23 @@ def _best(pair: GpuPair, gangs: Iterable[UnlikeGang[KindT]]) -> UnlikeGang[KindT
     return winner(entries, band=pair.requests[0].band)
 
 
-def _by_formula(pair: GpuPair, model: Transformer) -> PlanChoice | Candidate:
-    asked = [formula_question(each, model, pair.world_size) for each in pair.requests]
-    if missing := next((words for _, words in asked if words), ""):
-        return _none(pair, "lost", f"no step time: {missing}")
-    first, second = (
-        Side(question=question, ranks=ranks) for (question, _), ranks in zip(asked, pair.ranks, strict=True)
-    )
-    evaluation = evaluate_unlike((first, second), band=pair.requests[0].band)
-    if not evaluation.plans:
-        return _none(pair, "unsupported", "no layout of replicas that the line allows lies on both kinds")
-    best = _best(pair, sorted(evaluation.plans, key=lambda each: each.layout.name))
+def _by_formula(pair: GpuPair) -> PlanChoice | PlanReason:
+    first, second = (formula_question(each, pair.world_size) for each in pair.requests)
+    if missing := first.missing or second.missing:
+        return PlanReason("lost", f"no step time: {missing}")
+    plans, search = evaluate_unlike((first, second), pair.ranks, band=pair.requests[0].band)
+    if not plans:
+        return PlanReason("unsupported", "no layout of replicas that the line allows lies on both kinds")
+    best = _best(pair, sorted(plans, key=lambda each: each.layout.name))
     if not all(each.fits for each in best.kinds):
-        return _none(pair, "no_fit", no_fit_reason(_need(pair, best)))
+        return PlanReason("no_fit", no_fit_reason(_need(pair, best)))
     one, other = (
-        forecast_of_layout(request, model, plan, "")
+        forecast_of_layout(request, plan)
         for request, plan in zip(pair.busiest(best.layout.mesh, best.shares), best.kinds, strict=True)
     )
     gang = UnlikeGang(layout=best.layout, setting=best.setting, shares=best.shares, kinds=(one, other))
-    summary = SearchSummary(
-        num_candidates=evaluation.num_candidates, num_weighed=evaluation.num_weighed, num_fit=evaluation.num_fit,
-        bound_seconds=evaluation.bound_seconds, settings={best.layout.name: best.kinds[0].name},
-    )  # fmt: skip
-    return _chosen(pair, gang, evaluation.bound_seconds, search=summary)
+    named = replace(search, settings={best.layout.name: best.kinds[0].name})
+    return _chosen(pair, gang, search.bound_seconds, search=named)
 
 
 def _need(pair: GpuPair, best: UnlikeGang[LayoutPlan]) -> Fit:
@@ -188,17 +179,17 @@ def _need(pair: GpuPair, best: UnlikeGang[LayoutPlan]) -> Fit:
     return max(fits, key=lambda each: each.ratio or 0.0)
 
 
-def _traced(pair: GpuPair, profile: ModelProfile) -> PlanChoice | Candidate:
+def _traced(pair: GpuPair, profile: ModelProfile) -> PlanChoice | PlanReason:
     misses: list[Fit] = []
     found = [best for each in _layouts(pair, profile) if (best := _best_of(pair, profile, each, misses)) is not None]
     if missing := next((kind.missing for each in found for kind in each.kinds if kind.step_seconds is None), ""):
-        return _none(pair, "lost", f"no step time: {missing}")
+        return PlanReason("lost", f"no step time: {missing}")
     if found:
         best = _best(pair, found)
         return _chosen(pair, best, _bound(pair, best))
     if misses:
-        return _none(pair, "no_fit", no_fit_reason(min(misses, key=lambda each: each.ratio or 0.0)))
-    return _none(pair, "unsupported", "no replicas that the line allows lie on both kinds and share its batch")
+        return PlanReason("no_fit", no_fit_reason(min(misses, key=lambda each: each.ratio or 0.0)))
+    return PlanReason("unsupported", "no replicas that the line allows lie on both kinds and share its batch")
 
 
 def _bound(pair: GpuPair, gang: UnlikeGang[Forecast]) -> float | None:

@@ -236,11 +236,7 @@ def _stream(size: float, inputs: StepInputs, speeds: Speeds) -> float | None:
 def _shard_transfers(inputs: StepInputs) -> float:
     if inputs.host is None:
         return 0.0
-    load = inputs.load
-    return transfer_seconds(
-        inputs.updated_parameters, inputs.host, reshards=inputs.layout.wrapping.reshards,
-        sync=load.memory.gradient_sync, micro_batches=load.micro_batches,
-    )  # fmt: skip
+    return transfer_seconds(inputs.updated_parameters, inputs.host, inputs.layout.wrapping, inputs.load)
 
 
 def _origin(part: str, inputs: StepInputs, speeds: Speeds) -> str:

@@ -11,11 +11,11 @@ from math import ceil, floor
 
 from gangline.errors import ConfigError
 from gangline.planner.cost.memory import RankMemory
-from gangline.planner.cost.optimizer import ADAMW, OptimizerModel
-from gangline.planner.layouts.enumerate import SearchSpace, Sync
+from gangline.planner.cost.optimizer import OptimizerModel
+from gangline.planner.formula.question import Question
+from gangline.planner.layouts.enumerate import Sync
 from gangline.planner.layouts.layout import Layout
-from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, WEIGHT_BYTES
-from gangline.spec.plan import Precision
+from gangline.planner.settings import GRADIENT_BYTES, WEIGHT_BYTES
 from gangline.spec.transformer import Transformer
 
 LOGIT_BYTES = 14
@@ -150,20 +150,19 @@ def held_sync(sync: Sync, micro_batches: int) -> Sync:
     return "each" if micro_batches == 1 else sync
 
 
-def state_memory(
-    layout: Layout, parameters: float, *, sync: Sync, width_bytes: int, optimizer: OptimizerModel = ADAMW,
-    on_host: bool = False,
-) -> tuple[float, float, float]:  # fmt: skip
+def state_memory(question: Question, layout: Layout, parameters: float, *, sync: Sync) -> tuple[float, float, float]:
     """Weights, gradients and optimizer of a rank whose stages have `parameters` after tp has cut them.
 
+    Owners of matrices share what the optimizer keeps of them evenly. On the host wait shards and their optimizer, but
+    no gradients that are not reduced yet.
+
     Args:
+        question: With the precision of the passes and the optimizer.
         layout: How data-parallel ranks hold them.
         parameters: phi of the formulas.
         sync: Reduced after each micro-batch, gradients are in shards all the time.
-        width_bytes: Of a number in the passes: 2, or 4 where they run in float32 and nothing is cast.
-        optimizer: What it keeps; owners of matrices share what is theirs evenly.
-        on_host: Shards and their optimizer wait in the memory of the server; gradients that are not reduced yet do not.
     """
+    optimizer, width_bytes = question.optimizer, question.width_bytes
     shards, owned = layout.shards, _owned_bytes(layout, optimizer)
     cast = width_bytes if width_bytes < WEIGHT_BYTES else 0
     if not layout.wrapping.shards:
@@ -174,7 +173,7 @@ def state_memory(
             optimizer.moment_bytes * parameters / sharing + owned,
         )
     gathered = width_bytes * parameters if not layout.wrapping.reshards else 0.0
-    if on_host:
+    if question.space.on_host:
         return gathered, GRADIENT_BYTES * parameters if sync == "last" else 0.0, 0.0
     reduced = shards if sync == "each" else 1
     return (
@@ -206,11 +205,10 @@ def block_bytes(layout: Layout, *, width_bytes: int) -> float:
 
 
 def activation_memory(
-    model: Transformer, layout: Layout, load: StageLoad, *, micro_batch: int, recompute: str, loss_chunks: int,
-    precision: Precision,
-) -> tuple[float, float]:  # fmt: skip
+    question: Question, layout: Layout, load: StageLoad, *, micro_batch: int, recompute: str, loss_chunks: int
+) -> tuple[float, float]:
     """Activations and buffers of a rank."""
-    width = PASS_BYTES[precision]
+    model, width = question.model, question.width_bytes
     mesh, costs = layout.mesh, token_costs(model)
     tokens = micro_batch * model.sequence / mesh.cp / mesh.tp
     kept = costs.kept(recompute) * (width / 2) * load.live * load.blocks * tokens
@@ -221,21 +219,18 @@ def activation_memory(
 
 
 def rank_memory(
-    model: Transformer, layout: Layout, load: StageLoad, *, sync: Sync, micro_batch: int, recompute: str,
-    loss_chunks: int, precision: Precision = "bf16", optimizer: OptimizerModel = ADAMW, on_host: bool = False,
+    question: Question, layout: Layout, load: StageLoad, *, sync: Sync, micro_batch: int, recompute: str,
+    loss_chunks: int,
 ) -> RankMemory:  # fmt: skip
     """All of one rank, by cause."""
-    width = PASS_BYTES[precision]
-    weights, gradients, kept = state_memory(
-        layout, load.parameters / layout.mesh.tp, sync=sync, width_bytes=width, optimizer=optimizer,
-        on_host=on_host,
-    )  # fmt: skip
+    weights, gradients, kept = state_memory(question, layout, load.parameters / layout.mesh.tp, sync=sync)
     activations, buffers = activation_memory(
-        model, layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=loss_chunks, precision=precision
+        question, layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=loss_chunks
     )
+    updates = 0.0 if question.space.on_host else update_memory(layout, question.optimizer)
     return RankMemory(
         weights=weights, gradients=gradients, optimizer=kept, activations=activations, buffers=buffers,
-        updates=0.0 if on_host else max(0.0, update_memory(layout, optimizer) - activations - buffers),
+        updates=max(0.0, updates - activations - buffers),
     )  # fmt: skip
 
 
@@ -244,9 +239,10 @@ def update_memory(layout: Layout, optimizer: OptimizerModel) -> float:
     return optimizer.update_bytes(layout.mesh, owners=optimizer.owners(layout.mesh))
 
 
-def memory_bound_bytes(model: Transformer, space: SearchSpace, *, optimizer: OptimizerModel = ADAMW) -> float:
+def memory_bound_bytes(question: Question) -> float:
     """No rank holds less: its share of the state, a block in 16 bits, and one piece of the logits of a sample; the last
     two cut by the largest degrees of the space."""
+    model, space, optimizer = question.model, question.space, question.optimizer
     state = (WEIGHT_BYTES + GRADIENT_BYTES + optimizer.moment_bytes) * model.parameters + optimizer.owner_bytes
     cut = max(space.tp) * max(space.cp)
     logits = LOGIT_BYTES * model.sequence * model.vocabulary / max(space.loss_chunks) / cut

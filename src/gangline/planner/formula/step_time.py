@@ -4,13 +4,11 @@ Letters of the formulas: t tensor-parallel ranks, M micro-batches of a step, P p
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from gangline.planner.cost.exchange import LinkRates, num_steps, sent_bytes
 from gangline.planner.cost.optimizer import (
-    ADAMW,
-    OptimizerModel,
     first_forward,
     matrix_updates,
     may_hide,
@@ -18,34 +16,15 @@ from gangline.planner.cost.optimizer import (
     update_traffic,
     what_hides,
 )
-from gangline.planner.cost.speeds import HostRates, transfer_seconds
 from gangline.planner.formula.memory import StageLoad, recomputed_share, stage_blocks, stage_parameters, token_costs
+from gangline.planner.formula.question import Question
 from gangline.planner.layouts.bubble import bubble_share, most_live
-from gangline.planner.layouts.enumerate import SearchSpace, Sync
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.layouts.schedules import num_stages, owner_of
-from gangline.planner.settings import PASS_BYTES
 from gangline.spec.forecast import UpdateTraffic
-from gangline.spec.plan import PipelineSchedule, Precision
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import PipelineSchedule
 from gangline.spec.transformer import Transformer
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hardware:
-    """What one GPU and its links deliver."""
-
-    flops_per_second: float
-    memory_bytes_per_second: float
-    links: LinkRates
-    overlap: float = 0.0
-    """Share of computing that hides the exchanges of data-parallel ranks."""
-    host: HostRates = HostRates()
-
-    @property
-    def without_latency(self) -> "Hardware":
-        """The same, as if messages took their bytes alone; itself where they do."""
-        links = self.links.without_latency
-        return self if links is self.links else replace(self, links=links)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,25 +127,25 @@ def _by_rank(values: Sequence[int], owners: Sequence[int], ranks: int) -> tuple[
 
 
 def passes(
-    model: Transformer, layout: Layout, stages: Stages, hardware: Hardware, *, micro_batch: int,
-    micro_batches: int, recompute: str, precision: Precision = "bf16",
+    question: Question, layout: Layout, stages: Stages, *, micro_batch: int, micro_batches: int, recompute: str,
+    waits: bool = True,
 ) -> StepParts:  # fmt: skip
-    """Forward and backward of all micro-batches, without what data-parallel ranks exchange and the update."""
-    width = PASS_BYTES[precision]
+    """Forward and backward of all micro-batches, without what data-parallel ranks exchange and the update; each message
+    also `waits` its latency, or takes its bytes alone."""
+    model, width, links = question.model, question.width_bytes, question.hardware.links
+    links = links if waits else links.without_latency
     mesh, costs = layout.mesh, token_costs(model)
     again = 3 + recomputed_share(recompute)
     tokens = micro_batch * model.sequence / mesh.cp
-    work = tokens / (mesh.tp * hardware.flops_per_second)
+    work = tokens / (mesh.tp * question.hardware.flops_per_second)
     blocks = [
         again * costs.block_flops * work,
-        _tensor_seconds(model, layout, hardware, tokens=tokens, width=width, again=again),
-        _context_seconds(model, layout, hardware, tokens=tokens, width=width, hidden=3 * costs.attention_flops * work),
-        _expert_seconds(model, layout, hardware, tokens=tokens, width=width, again=again),
+        _tensor_seconds(links, mesh, width * tokens * model.width, again=again),
+        _context_seconds(links, mesh, width * model.key_width * tokens, hidden=3 * costs.attention_flops * work),
+        _expert_seconds(links, mesh, model.active_experts * tokens * model.width * width, again=again),
     ]
     handed = 2 * width * tokens * model.width / mesh.tp if mesh.pp > 1 else 0.0
-    handed_seconds = hardware.links.ring_seconds(
-        handed, 2, steps=2, rank_stride=mesh.world_size // mesh.pp, peers=mesh.pp
-    )
+    handed_seconds = links.ring_seconds(handed, 2, steps=2, rank_stride=mesh.world_size // mesh.pp, peers=mesh.pp)
     sends = handed_seconds * num_stages(stages.schedule, 1)
     each, head = sum(blocks), 3 * costs.head_flops * work
     slow = max(
@@ -196,69 +175,52 @@ def _bubble_seconds(stages: Stages, micro_batches: int, busy: float, *, whole: f
     return micro_batches * busy * share / (1 - share)
 
 
-def _tensor_seconds(
-    model: Transformer, layout: Layout, hardware: Hardware, *, tokens: float, width: int, again: float
-) -> float:
+def _tensor_seconds(links: LinkRates, mesh: Mesh, stream_bytes: float, *, again: float) -> float:
     """Two all-reduces forward and two backward in a block, two more where it is computed again."""
-    peers = layout.mesh.tp
-    times, size = 2 * (again - 1), sent_bytes("all_reduce", peers, width * tokens * model.width)
-    return times * hardware.links.ring_seconds(size, peers, steps=num_steps("all_reduce", peers))
+    times, size = 2 * (again - 1), sent_bytes("all_reduce", mesh.tp, stream_bytes)
+    return times * links.ring_seconds(size, mesh.tp, steps=num_steps("all_reduce", mesh.tp))
 
 
-def _context_seconds(
-    model: Transformer, layout: Layout, hardware: Hardware, *, tokens: float, width: int, hidden: float
-) -> float:
-    """Keys and values go round once forward and twice backward, behind attention as far as that takes."""
-    mesh = layout.mesh
+def _context_seconds(links: LinkRates, mesh: Mesh, key_bytes: float, *, hidden: float) -> float:
+    """Keys and as large values go round once forward and twice backward, behind attention as far as that takes."""
     sends = 3 * (mesh.cp - 1)
-    size = sends * 2 * width * model.key_width * tokens / mesh.tp
-    seconds = hardware.links.ring_seconds(
-        size, 2 if mesh.cp > 1 else 1, steps=sends, rank_stride=mesh.tp, peers=mesh.cp
-    )
+    size = sends * 2 * key_bytes / mesh.tp
+    seconds = links.ring_seconds(size, 2 if mesh.cp > 1 else 1, steps=sends, rank_stride=mesh.tp, peers=mesh.cp)
     return max(0.0, seconds - hidden)
 
 
-def _expert_seconds(
-    model: Transformer, layout: Layout, hardware: Hardware, *, tokens: float, width: int, again: float
-) -> float:
+def _expert_seconds(links: LinkRates, mesh: Mesh, row_bytes: float, *, again: float) -> float:
     """Rows there and back, forward and backward, once more where the block is computed again; each forward pass also
     says how many rows, in messages without size."""
-    mesh, times = layout.mesh, 2 * (again - 1)
-    size = sent_bytes("all_to_all", mesh.ep, model.active_experts * tokens * model.width * width / mesh.tp)
+    times, size = 2 * (again - 1), sent_bytes("all_to_all", mesh.ep, row_bytes / mesh.tp)
     steps = (times + again - 2) * num_steps("all_to_all", mesh.ep)
-    return hardware.links.ring_seconds(times * size, mesh.ep, steps=steps, rank_stride=mesh.tp)
+    return links.ring_seconds(times * size, mesh.ep, steps=steps, rank_stride=mesh.tp)
 
 
-def update_seconds(
-    layout: Layout, parameters: float, hardware: Hardware, *, optimizer: OptimizerModel = ADAMW,
-    on_host: bool = False,
-) -> float:  # fmt: skip
-    """The optimizer over what one rank updates, on its device or by its cores; whole matrices on the device alone."""
+def update_seconds(question: Question, layout: Layout, parameters: float) -> float:
+    """The optimizer over what one rank updates, on its device or by its cores; whole matrices on the device alone, and
+    what their owners exchange, one after the other."""
+    hardware, optimizer, owners = question.hardware, question.optimizer, question.optimizer.owners(layout.mesh)
     sharing = layout.mesh.dp_replicate if layout.wrapping.shares_optimizer else layout.shards
-    rate = hardware.host.memory_bytes_per_second if on_host else hardware.memory_bytes_per_second
+    rate = (hardware.host if question.space.on_host else hardware).memory_bytes_per_second
     streamed = optimizer.streamed_bytes(parameters / sharing) / rate
-    products = optimizer.matrix_seconds(layout.mesh.pp * optimizer.owners(layout.mesh), hardware.flops_per_second)
-    return streamed + products + _matrix_seconds(layout, hardware, optimizer)
-
-
-def _matrix_seconds(layout: Layout, hardware: Hardware, optimizer: OptimizerModel) -> float:
-    """What owners exchange, one after the other."""
-    if optimizer.matrix_work is None:
-        return 0.0
-    return sum(
+    products = optimizer.matrix_seconds(layout.mesh.pp * owners, hardware.flops_per_second)
+    messages = matrix_updates(optimizer.matrix_work, layout.mesh, owners=owners) if optimizer.matrix_work else ()
+    return streamed + products + sum(
         hardware.links.ring_seconds(each.wire_bytes, each.ranks, steps=each.steps, rank_stride=each.rank_stride)
-        for each in matrix_updates(optimizer.matrix_work, layout.mesh, owners=optimizer.owners(layout.mesh))
-    )
+        for each in messages
+    )  # fmt: skip
 
 
 def late_updates(
-    model: Transformer, layout: Layout, hardware: Hardware, optimizer: OptimizerModel, *, compute: float,
-    exchange: float, micro_batches: int, recompute: str,
-) -> UpdateTraffic | None:  # fmt: skip
+    question: Question, layout: Layout, *, compute: float, exchange: float, micro_batches: int, recompute: str
+) -> UpdateTraffic | None:
     """Updates of a step with so much computing and exchange; None: no updates travel during its next forward pass."""
-    work, costs = optimizer.matrix_work, token_costs(model)
+    optimizer = question.optimizer
+    work = optimizer.matrix_work
     if work is None or not work.overlaps or layout.replicas == 1:
         return None
+    model, costs, hardware = question.model, token_costs(question.model), question.hardware
     blocks = model.layers * costs.block_flops
     first = first_forward(compute, micro_batches, 1 + recomputed_share(recompute) / 3)
     forward = first * blocks / (blocks + costs.head_flops) if may_hide(work, layout.wrapping, "cuda") else 0.0
@@ -272,20 +234,13 @@ def late_updates(
     )  # fmt: skip
 
 
-def host_seconds(layout: Layout, parameters: float, hardware: Hardware, *, sync: Sync, micro_batches: int) -> float:
-    """What shards on the host send to the device before they are gathered, and their gradients back."""
-    return transfer_seconds(
-        parameters / layout.shards, hardware.host, reshards=layout.wrapping.reshards, sync=sync,
-        micro_batches=micro_batches,
-    )  # fmt: skip
-
-
 def step_flops(model: Transformer, global_batch: int) -> float:
     """Operations of forward and backward on `global_batch` samples, nothing computed twice."""
     costs = token_costs(model)
     return global_batch * model.sequence * 3 * (model.layers * costs.block_flops + costs.head_flops)
 
 
-def step_bound_seconds(model: Transformer, space: SearchSpace, hardware: Hardware) -> float:
+def step_bound_seconds(question: Question) -> float:
     """No step takes less: all its work, shared evenly over all GPUs that do nothing else."""
-    return step_flops(model, space.global_batch) / (space.world_size * hardware.flops_per_second)
+    space = question.space
+    return step_flops(question.model, space.global_batch) / (space.world_size * question.hardware.flops_per_second)

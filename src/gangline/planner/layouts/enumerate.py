@@ -18,7 +18,6 @@ from gangline.spec.mesh import Mesh
 from gangline.spec.plan import PipelineSchedule
 from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import DDP, FSDP, ZERO1, ZERO2, Wrapping, strategy_of
-from gangline.spec.transformer import Transformer
 
 Sync = Literal["each", "last"]
 """When gradients are reduced: after each micro-batch, or after the last one of a step."""
@@ -48,30 +47,12 @@ class SearchSpace:
     """Whether a layout is asked for."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Divisions:
-    """What degrees that cut a model have to divide, or are at most."""
-
-    widths: Sequence[int]
-    """Heads and widths: every tp divides them."""
-    blocks: int
-    sequence: int
-    """2 cp divides it."""
-    experts: int
-
-    @classmethod
-    def of(cls, model: Transformer) -> "Divisions":
-        """Divisions of a model known by its shape."""
-        widths = (model.heads, model.asked_heads, model.feed_width, model.vocabulary)
-        return cls(widths=widths, blocks=model.layers, sequence=model.sequence, experts=model.experts)
-
-
-def layouts(space: SearchSpace, model: Divisions) -> tuple[tuple[WrappedLayout, ...], Counter[str]]:
-    """All of `space` that `model` allows; and products of degrees that a rule excludes, counted by the rule."""
+def layouts(space: SearchSpace, profile: ModelProfile) -> tuple[tuple[WrappedLayout, ...], Counter[str]]:
+    """All of `space` that the model allows; and products of degrees that a rule excludes, counted by the rule."""
     found: dict[WrappedLayout, None] = {}
     ruled_out: Counter[str] = Counter()
     for mesh in _cuts(space):
-        if rule := broken_rule(space, model, mesh):
+        if rule := broken_rule(space, profile, mesh):
             ruled_out[rule] += 1
             continue
         found |= dict.fromkeys(filter(space.admits, _data_layouts(space, mesh)))
@@ -90,17 +71,15 @@ def _cuts(space: SearchSpace) -> Iterator[Mesh]:
                     )
 
 
-def broken_rule(space: SearchSpace, model: Divisions, mesh: Mesh) -> str:
-    """The first rule by which `mesh` cannot carry `model`; empty: it can."""
+def broken_rule(space: SearchSpace, profile: ModelProfile, mesh: Mesh) -> str:
+    """The first rule by which `mesh` cannot carry the model; empty: it can."""
+    cuts, experts, sequence = profile.tensor_cuts or 1, profile.experts or 1, profile.sequence or 1
     rules = (
-        (
-            any(each % mesh.tp for each in model.widths),
-            f"tp = {mesh.tp} does not divide heads, feed_width and vocabulary",
-        ),
+        (cuts % mesh.tp > 0, f"tp = {mesh.tp} does not divide heads, feed_width and vocabulary"),
         (space.ranks_per_node % mesh.tp > 0, f"tp = {mesh.tp} leaves the {space.ranks_per_node} ranks of a server"),
-        (mesh.pp > model.blocks, f"pp = {mesh.pp} stages want as many blocks"),
-        (mesh.cp > 1 and model.sequence % (2 * mesh.cp) > 0, f"cp = {mesh.cp} wants a sequence of 2 cp equal pieces"),
-        (model.experts % mesh.ep > 0, f"ep = {mesh.ep} does not divide the experts"),
+        (mesh.pp > (profile.blocks or 1), f"pp = {mesh.pp} stages want as many blocks"),
+        (mesh.cp > 1 and sequence % (2 * mesh.cp) > 0, f"cp = {mesh.cp} wants a sequence of 2 cp equal pieces"),
+        (experts % mesh.ep > 0, f"ep = {mesh.ep} does not divide the experts"),
         (space.global_batch % mesh.data_parallel > 0, f"{mesh.data_parallel} ranks do not divide the batch"),
     )
     return next((words for is_broken, words in rules if is_broken), "")
@@ -183,19 +162,17 @@ def _worlds(line: Line, pool: Pool) -> list[int]:
 
 def _products(line: Line, pool: Pool, profile: ModelProfile, world: int) -> Iterator[Layout]:
     node = world // num_nodes(pool, world)
-    cuts = profile.tensor_cuts or 1
     space = SearchSpace(
         world_size=world,
         ranks_per_node=node,
         global_batch=line.train.global_batch,
-        tp=divisors(gcd(node, cuts)),
+        tp=divisors(gcd(node, profile.tensor_cuts or 1)),
         pp=[each for each in divisors(world) if each <= (profile.blocks or 1)],
         cp=[1] if "cp" in profile.obstacles or not profile.sequence else divisors(node),
         wrappings=(DDP, ZERO2, FSDP),
         admits=lambda layout: layout.mesh.dp_replicate == 1 and not unsupported_rule(layout),
     )
-    model = Divisions(widths=(cuts,), blocks=profile.blocks or 1, sequence=profile.sequence or 1, experts=1)
-    for mesh in dict.fromkeys(each.mesh for each in layouts(space, model)[0]):
+    for mesh in dict.fromkeys(each.mesh for each in layouts(space, profile)[0]):
         if mesh.tp * mesh.pp * mesh.cp > 1 and _is_shared(line, mesh, profile):
             yield Layout(strategy_of(mesh), mesh)
 
