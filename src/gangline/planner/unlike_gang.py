@@ -286,7 +286,7 @@ def _dealt(
     if not all(each.holds for each in fits):
         misses.append(max(fits, key=lambda each: each.ratio or 0.0))
         return None
-    one, other = (_forecast(each, layout, setting, fit) for each, fit in zip(busiest, fits, strict=True))
+    one, other = (forecast_of(each, layout, setting, fit) for each, fit in zip(busiest, fits, strict=True))
     return UnlikeGang(layout=layout, setting=setting, shares=shares, kinds=(one, other))
 
 
@@ -294,8 +294,3 @@ def _seconds(request: PlanRequest, layout: Layout, options: Setting, passes: int
     """Seconds of a step whose replicas all take so many passes; 0: not known."""
     asked = with_batch(request, passes * options.micro_batch * layout.mesh.data_parallel)
     return formula_of(asked, layout, options).step_seconds or 0.0
-
-
-def _forecast(request: PlanRequest, layout: Layout, options: Setting, fit: Fit) -> Forecast:
-    found = forecast_of(request, layout, options, fit.need_bytes)
-    return request.interrupted(replace(found, memory_causes=fit.causes), layout.mesh.world_size)

@@ -1,11 +1,10 @@
 """Memory of one rank: state by formula, activations where a profile of the model has them."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from gangline.planner.cost.optimizer import OptimizerModel
 from gangline.planner.layouts.layout import Layout
-from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, SHARES, WEIGHT_BYTES, Fit, StepLoad
+from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, SHARES, WEIGHT_BYTES, Fit, StepLoad, block_interval
 from gangline.spec.forecast import MemoryCause
 from gangline.spec.plan import Precision
 from gangline.spec.profile import MatrixWork, ModelProfile, Trace, Unit
@@ -17,8 +16,6 @@ STAGED_BYTES = 4 * 64 * 2**20
 
 COMPUTED_AGAIN = 1.3
 """Share of what a block saves: that, and the gradients on the way through it."""
-
-Offload = Literal["auto", "none", "cpu", "activations", "optimizer_nvme"]
 
 
 def state_bytes(profile: ModelProfile, moment_bytes: float) -> int:
@@ -135,9 +132,9 @@ def num_owners(layout: Layout, work: MatrixWork | None) -> int:
     return OptimizerModel(matrix_work=work).owners(mesh)
 
 
-def rank_bytes(profile: ModelProfile | None, layout: Layout) -> float | None:
-    """Peak of one rank; None: the size of the model is not known."""
-    return None if profile is None else rank_parts(profile, layout, StepLoad(micro_batch=0, precision="fp32")).total
+def rank_bytes(profile: ModelProfile, layout: Layout) -> float:
+    """State of one rank at its peak, without activations."""
+    return rank_parts(profile, layout, StepLoad(micro_batch=0, precision="fp32")).total
 
 
 def host_bytes(profile: ModelProfile, layout: Layout, load: StepLoad) -> float:
@@ -218,9 +215,7 @@ def _blocks(trace: Trace | None) -> list[Unit]:
 
 def kept_share(word: str) -> float:
     """Share of activations that `word` keeps, of a model whose blocks were not traced."""
-    if word in SHARES:
-        return SHARES[word]
-    return 1.0 - (1.0 - SHARES["full"]) / int(word.removeprefix("every_"))
+    return SHARES[word] if word in SHARES else 1.0 - (1.0 - SHARES["full"]) / block_interval(word)
 
 
 def _kept(word: str, saved: float, handed: float) -> float:
@@ -231,7 +226,7 @@ def _kept(word: str, saved: float, handed: float) -> float:
         return min(saved, handed)
     if word == "selective":
         return SHARES["selective"] * saved
-    return saved - max(0.0, saved - handed) / int(word.removeprefix("every_"))
+    return saved - max(0.0, saved - handed) / block_interval(word)
 
 
 def _fixed(trace: Trace | None, layout: Layout, load: StepLoad) -> float:

@@ -135,15 +135,8 @@ def update_traffic(
     sent: Collective, work: MatrixWork, seconds_of: Callable[[Collective], float | None], *, forward_seconds: float,
     hides: float,
 ) -> UpdateTraffic | None:  # fmt: skip
-    """What ranks wait for; None: how long messages take is not known.
-
-    Args:
-        sent: The buckets, as of `published_updates`.
-        work: Of the rule.
-        seconds_of: Of one message.
-        forward_seconds: Of the blocks of a pass.
-        hides: Of these, what hides updates.
-    """
+    """What ranks wait for of buckets that are `sent`; None: how long messages take is not known. Of the
+    `forward_seconds`, those of the blocks of a pass, so many hide updates."""
     each = seconds_of(sent)
     if each is None:
         return None

@@ -207,12 +207,7 @@ def edge_bytes(
 ) -> EdgeBytes | None:
     """Bytes of one rail in a step, on an edge of each ring over servers and between stages; None: not known.
 
-    Args:
-        rings: Of data-parallel ranks of an average stage.
-        profile: Of the model.
-        mesh: Of the plan.
-        load: Of a step.
-        ranks_per_server: Of the gang.
+    `rings` are those of data-parallel ranks of an average stage.
     """
     handed = _handed_bytes(profile, load.precision)
     if (mesh.pp > 1 and handed is None) or unknown_compression(profile, load.compression):

@@ -9,6 +9,7 @@ from gangline.planner.contest import Contender, TimeBounds, winner
 from gangline.planner.cost.averaging import by_latency, exposed_buckets
 from gangline.planner.cost.calibration import kind_of
 from gangline.planner.cost.exchange import link_rates
+from gangline.planner.forecast import money_of
 from gangline.planner.formula.evaluate import Evaluation, LayoutPlan, evaluate, layout_memory
 from gangline.planner.formula.memory import memory_bound_bytes
 from gangline.planner.formula.search import formula_question, in_planned_order, may_offload, world_of
@@ -117,7 +118,6 @@ def forecast_of_layout(problem: PlanProblem, plan: LayoutPlan, missing: str = ""
     step = sum(each.seconds for each in terms) if terms else None
     wall = None if step is None else steps * step
     hours = None if wall is None else wall * world / 3600
-    price = pool.gpu.price_per_hour
     forecast = Forecast(
         parameters=problem.transformer.parameters,
         memory_bytes=round(plan.memory.total),
@@ -125,7 +125,7 @@ def forecast_of_layout(problem: PlanProblem, plan: LayoutPlan, missing: str = ""
         step_seconds=step,
         wall_seconds=wall,
         gpu_hours=hours,
-        money=None if hours is None or price is None else hours * price,
+        money=money_of(hours, pool),
         device_flops=pool.gpu.flops_per_second.get(problem.precision),
         bubble=plan.parts.bubble / (plan.step_seconds - plan.parts.exchange - plan.parts.optimizer)
         if plan.layout.mesh.pp > 1

@@ -33,13 +33,8 @@ def exchanges(
     matrices, whose owners do; shards of a block, and of what is around them, are gathered once, or twice a
     micro-batch; replicas of shards then average their part.
 
-    Args:
-        layout: Of the plan.
-        parameters: Of one rank, before shards cut them.
-        load: Of a step.
-        blocks: Of one rank.
-        work: Of the rule that updates whole matrices; None: there is none.
-        shapes: Of all parameters, for a compression that goes by them.
+    Parameters and blocks are those of one rank before shards cut them; `shapes` are those of the whole model, for a
+    compression that goes by them.
     """
     mesh, shards, replicas = layout.mesh, layout.shards, layout.replicas
     sent, steps = _averaged(layout, parameters / shards, load, shapes)

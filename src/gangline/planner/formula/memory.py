@@ -15,7 +15,7 @@ from gangline.planner.cost.optimizer import OptimizerModel
 from gangline.planner.formula.question import Question
 from gangline.planner.layouts.enumerate import Sync
 from gangline.planner.layouts.layout import Layout
-from gangline.planner.settings import GRADIENT_BYTES, WEIGHT_BYTES
+from gangline.planner.settings import GRADIENT_BYTES, WEIGHT_BYTES, block_interval
 from gangline.spec.transformer import Transformer
 
 LOGIT_BYTES = 14
@@ -47,7 +47,7 @@ class TokenCosts:
         if recompute in self.kept_bytes:
             return self.kept_bytes[recompute]
         whole, entering = self.kept_bytes["none"], self.kept_bytes["full"]
-        return whole - (whole - entering) / int(recompute.removeprefix("every_"))
+        return whole - (whole - entering) / block_interval(recompute)
 
     @property
     def head_blocks(self) -> float:
@@ -87,12 +87,7 @@ def stage_blocks(layers: int, stages: int, head_blocks: float) -> tuple[int, ...
     """Blocks of each stage, at least one each, so that the slowest stage is as fast as can be.
 
     Of divisions that are equally slow the one with the most blocks in early stages, which leaves the last stage, that
-    has the head, the least to do.
-
-    Args:
-        layers: Blocks of the model.
-        stages: Of all ranks together.
-        head_blocks: Blocks that take as long as the head, which the last stage has besides.
+    has the head, which takes as long as `head_blocks`, the least to do.
 
     Raises:
         ConfigError: There are more stages than blocks.
@@ -115,12 +110,6 @@ def _slowest(layers: int, stages: int, head_blocks: float, early: int) -> float:
     """Blocks' worth of the slowest stage, where no early one has more than `early`."""
     last = max(1, layers - early * (stages - 1))
     return max(early if stages > 1 else 0, last + head_blocks)
-
-
-def recomputed_share(recompute: str) -> float:
-    """Share of the blocks' forward passes that is done once more: of `selective` only what costs next to nothing."""
-    known = {"none": 0.0, "selective": 0.0, "full": 1.0}
-    return known[recompute] if recompute in known else 1 / int(recompute.removeprefix("every_"))
 
 
 def stage_parameters(model: Transformer, blocks: Sequence[int]) -> tuple[int, ...]:

@@ -16,11 +16,12 @@ from gangline.planner.cost.optimizer import (
     update_traffic,
     what_hides,
 )
-from gangline.planner.formula.memory import StageLoad, recomputed_share, stage_blocks, stage_parameters, token_costs
+from gangline.planner.formula.memory import StageLoad, stage_blocks, stage_parameters, token_costs
 from gangline.planner.formula.question import Question
 from gangline.planner.layouts.bubble import bubble_share, most_live
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.layouts.schedules import num_stages, owner_of
+from gangline.planner.settings import block_interval
 from gangline.spec.forecast import UpdateTraffic
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import PipelineSchedule
@@ -135,7 +136,7 @@ def passes(
     model, width, links = question.model, question.width_bytes, question.hardware.links
     links = links if waits else links.without_latency
     mesh, costs = layout.mesh, token_costs(model)
-    again = 3 + recomputed_share(recompute)
+    again = 3 + 1 / block_interval(recompute)  # `selective` computes again what costs next to nothing
     tokens = micro_batch * model.sequence / mesh.cp
     work = tokens / (mesh.tp * question.hardware.flops_per_second)
     blocks = [
@@ -222,7 +223,7 @@ def late_updates(
         return None
     model, costs, hardware = question.model, token_costs(question.model), question.hardware
     blocks = model.layers * costs.block_flops
-    first = first_forward(compute, micro_batches, 1 + recomputed_share(recompute) / 3)
+    first = first_forward(compute, micro_batches, 1 + 1 / block_interval(recompute) / 3)
     forward = first * blocks / (blocks + costs.head_flops) if may_hide(work, layout.wrapping, "cuda") else 0.0
     return update_traffic(
         published_updates(work, layout.mesh, owners=optimizer.owners(layout.mesh)), work,

@@ -55,12 +55,8 @@ def evaluate_unlike(
     """Weigh every layout with replicas that lies on both kinds, but for those that even their bound makes lose; if none
     fits, the nearest miss is the only plan.
 
-    The bound of a layout: all replicas are done at once, nothing is exchanged, updated or computed again.
-
-    Args:
-        questions: Of both kinds.
-        ranks: Ranks that are of each kind.
-        band: Share within which step times count as equal.
+    `ranks` of the gang are of each kind. The bound of a layout: all replicas are done at once, nothing is exchanged,
+    updated or computed again.
     """
     seen: tuple[dict[object, StepParts], ...] = ({}, {})
     ways = [

@@ -57,12 +57,8 @@ def degrees_that_work(cuts: int) -> str:
 
 
 def require_one_node(mesh: Mesh, per_node: int) -> None:
-    """Refuse peers of one layer on several nodes: they exchange activations in every block.
-
-    Args:
-        mesh: As asked; tensor-parallel peers are consecutive ranks.
-        per_node: Ranks of a node.
-    """
+    """Refuse tensor-parallel peers, which are consecutive ranks, on several nodes: they exchange activations in every
+    block."""
     if mesh.tp == 1 or per_node % mesh.tp == 0:
         return
     works = ", ".join(str(each) for each in range(1, mesh.tp) if mesh.tp % each == 0 and per_node % each == 0)

@@ -104,13 +104,7 @@ def _data_layouts(space: SearchSpace, mesh: Mesh) -> Iterator[WrappedLayout]:
 
 
 def unsupported_rule(layout: Layout, *, sync: Sync = "last", loss_chunks: int = 1) -> str:
-    """Why the ranks here cannot run it, though torch could; empty: they can.
-
-    Args:
-        layout: Degrees and kind.
-        sync: When gradients are reduced.
-        loss_chunks: Pieces of head and loss.
-    """
+    """Why the ranks here cannot run it, though torch could; empty: they can."""
     mesh, wrapping, words = layout.mesh, layout.wrapping, WRAPPING_WORDS
     cut = mesh.tp * mesh.pp * mesh.cp * mesh.ep > 1
     keeps = wrapping.shards and not wrapping.reshards
