@@ -7,8 +7,8 @@ from gangline.fabric.order_paths import RingTraffic
 from gangline.fabric.tiles import planned_order
 from gangline.planner.choice import PlanChoice
 from gangline.planner.cost.traffic import edge_bytes, traced_rings
-from gangline.planner.formula.exchange import formula_rings
-from gangline.planner.formula.step_time import stages_of
+from gangline.planner.formula.memory import stages_of
+from gangline.planner.formula.step_time import formula_rings
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.settings import Setting, StepLoad, step_load
 from gangline.spec.config.line import Line

@@ -17,17 +17,9 @@ from gangline.planner.layouts.layout import Layout, display_name, elastic_sizes,
 from gangline.planner.layouts.pipeline import choose_schedule, idle_share, require_stages
 from gangline.planner.pool import num_nodes
 from gangline.planner.problem import PlanProblem
-from gangline.planner.reasons import (
-    PROGRAM_DECIDES_REASON,
-    chosen_reason,
-    no_fit_reason,
-    refuse_all,
-    runner_up,
-    why_lost,
-    winner_reason,
-)
+from gangline.planner.reasons import chosen_reason, no_fit_reason, refuse_all, runner_up, why_lost
 from gangline.planner.request import Ask, PlanRequest
-from gangline.planner.settings import FittedSetting, line_memory
+from gangline.planner.settings import FittedSetting
 from gangline.planner.suggestion import FittingPlan, suggest_change
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
@@ -133,8 +125,7 @@ def choose_plan(
     ranking = evaluate_layouts(request)
     if not ranking.order:
         change = suggest_change(line, inventory, lambda *changed: fitting_plan(ask(*changed)))
-        misses = [(layout, request.fit(layout)) for layout in ranking.too_large]
-        raise refuse_all(request.pool, profile, request.optimizer.moment_bytes, misses, change)
+        raise refuse_all(request, ranking, change)
     return _choice(request, ranking)
 
 
@@ -193,21 +184,12 @@ def plan_choice(
 
 
 def _candidate(request: PlanRequest, ranking: Ranking, layout: Layout, second: Layout | None) -> Candidate:
-    setting, line = request.setting(layout), request.line
     candidate = Candidate(
-        name=display_name(line, layout), strategy=layout.strategy, mesh=layout.mesh, verdict="no_fit",
-        reason=no_fit_reason(setting.fit), forecast=request.forecast(layout),
+        name=display_name(request.line, layout), strategy=layout.strategy, mesh=layout.mesh, verdict="no_fit",
+        reason=no_fit_reason(request.fit(layout)), forecast=request.forecast(layout),
     )  # fmt: skip
-    if layout == ranking.order[0] and program_decides(line):
-        return replace(candidate, verdict="chosen", reason=PROGRAM_DECIDES_REASON)
     if layout == ranking.order[0]:
-        reason = chosen_reason(
-            layout, setting, request.profile, moment_bytes=request.optimizer.moment_bytes,
-            is_requested=line.train.strategy != "auto",
-            is_only=len(ranking.runnable) + len(ranking.unsupported) == 1, line_memory=line_memory(line),
-            win_reason=winner_reason(request, ranking),
-        )  # fmt: skip
-        return replace(candidate, verdict="chosen", reason=reason)
+        return replace(candidate, verdict="chosen", reason=chosen_reason(request, ranking))
     if layout in ranking.order:
         lost = why_lost(request, ranking, layout)
         is_second = lost.verdict in ("lost", "more_axes") and layout == second

@@ -34,7 +34,7 @@ def calibrated_site(
 
 
 def forecast_of(problem: PlanProblem, layout: Layout, options: Setting, fit: Fit) -> Forecast:
-    """What is known about `layout`: memory as it fits, the step by equal runs, else part by part, what saves and failures
+    """What is known about `layout`: its memory, the step by equal runs, else part by part, what saves and failures
     cost."""
     line, pool, profile = problem.line, problem.pool, problem.profile
     way = options.words(line)

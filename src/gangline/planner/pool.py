@@ -159,6 +159,12 @@ def choose_world(line: Line, pool: Pool) -> int:
     return _largest(line, pool, low, high)
 
 
+def most_ranks(line: Line, pool: Pool) -> int:
+    """Ranks of a line that does not say how many: all that are there, within its bounds."""
+    ranks = line.train.ranks
+    return max(ranks[0], min(ranks[1], pool.size)) if isinstance(ranks, tuple) else pool.num_nodes * pool.preferred
+
+
 def check_world(line: Line, pool: Pool, world: int, *, shares: int | None = None, key: str = "train.ranks") -> None:
     """Refuse a world size that is not there, splits a node, or does not divide the batch into `shares`."""
     if pool.device == "cuda" and world > pool.size:

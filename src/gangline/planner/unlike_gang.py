@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gangline.fabric.shares import deal_passes, even_shares
+from gangline.fabric.shares import deal_passes
 from gangline.planner.budget import PlanReason
 from gangline.planner.choice import PlanChoice, plan_choice
 from gangline.planner.contest import Contender, SearchSummary, TimeBounds, winner
@@ -18,7 +18,7 @@ from gangline.planner.forecast import forecast_of, formula_of
 from gangline.planner.formula.choice import forecast_of_layout
 from gangline.planner.formula.evaluate import LayoutPlan
 from gangline.planner.formula.search import formula_question
-from gangline.planner.formula.unlike import KindT, UnlikeGang, evaluate_unlike
+from gangline.planner.formula.unlike import KindT, UnlikeGang, dealt_samples, evaluate_unlike, replicas_of
 from gangline.planner.layouts.layout import Layout, layout_of, program_decides
 from gangline.planner.layouts.rules import offload_obstacle, refusal_reason
 from gangline.planner.pool import MOST_AUTO, divisors, has_own_rates
@@ -28,7 +28,6 @@ from gangline.planner.settings import Fit, Setting, memories
 from gangline.spec.config.line import Line
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
-from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate, Memory
 from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import STRATEGIES
@@ -75,21 +74,16 @@ class GpuPair:
         slots = self.requests[0].pool.slots
         return self.kinds[0].num_nodes * slots, self.kinds[1].num_nodes * slots
 
-    def replicas(self, mesh: Mesh) -> tuple[int, int]:
-        """Replicas of each kind; those of the first one come first."""
-        first = self.ranks[0] * mesh.dp_replicate // mesh.world_size
-        return first, mesh.dp_replicate - first
-
-    def by_kind(self, mesh: Mesh, shares: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-        """`shares` of the replicas of each kind."""
-        first, _ = self.replicas(mesh)
+    def by_kind(self, layout: Layout, shares: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+        """`shares` of the replicas of each kind; those of the first one come first."""
+        first, _ = replicas_of(self.ranks, layout)
         return shares[:first], shares[first:]
 
-    def busiest(self, mesh: Mesh, shares: Sequence[int]) -> tuple[PlanRequest, PlanRequest]:
+    def busiest(self, layout: Layout, shares: Sequence[int]) -> tuple[PlanRequest, PlanRequest]:
         """The questions, as if all replicas took what the busiest one of each kind takes."""
         first, second = (
-            with_batch(request, max(own) * mesh.dp_replicate)
-            for request, own in zip(self.requests, self.by_kind(mesh, shares), strict=True)
+            with_batch(request, max(own) * layout.replicas)
+            for request, own in zip(self.requests, self.by_kind(layout, shares), strict=True)
         )
         return first, second
 
@@ -163,7 +157,7 @@ def _by_formula(pair: GpuPair) -> PlanChoice | PlanReason:
         return PlanReason("no_fit", no_fit_reason(_need(pair, best)))
     one, other = (
         forecast_of_layout(request, plan)
-        for request, plan in zip(pair.busiest(best.layout.mesh, best.shares), best.kinds, strict=True)
+        for request, plan in zip(pair.busiest(best.layout, best.shares), best.kinds, strict=True)
     )
     gang = UnlikeGang(layout=best.layout, setting=best.setting, shares=best.shares, kinds=(one, other))
     named = replace(search, settings={best.layout.name: best.kinds[0].name})
@@ -229,7 +223,7 @@ def _gang_forecast(pair: GpuPair, gang: UnlikeGang[Forecast]) -> Forecast:
 
 def _reason(pair: GpuPair, gang: UnlikeGang[Forecast], forecast: Forecast, bound_seconds: float | None) -> str:
     """Samples, seconds and money of each kind, and what no split takes less than."""
-    shares, prices = pair.by_kind(gang.layout.mesh, gang.shares), pair.money(forecast)
+    shares, prices = pair.by_kind(gang.layout, gang.shares), pair.money(forecast)
     parts = []
     for number, name in enumerate(pair.names):
         nodes, seconds, money = pair.kinds[number].num_nodes, gang.kinds[number].step_seconds or 0.0, prices[number]
@@ -274,14 +268,12 @@ def _dealt(
     pair: GpuPair, layout: Layout, way: tuple[int, int], memory: Memory, misses: list[Fit]
 ) -> UnlikeGang[Forecast] | None:
     """So many passes of a size, dealt to both kinds; None: a rank of some kind does not hold it."""
-    mesh, (size, passes) = layout.mesh, way
+    size, passes = way
     setting = Setting(micro_batch=size, precision=pair.requests[0].precision, memory=memory)
     first, second = (partial(_seconds, request, layout, setting) for request in pair.requests)
-    replicas = pair.replicas(mesh)
-    taken = deal_passes(passes, replicas, (first, second))
-    dealt = [own for total, count in zip(taken, replicas, strict=True) for own in even_shares(total, count)]
-    shares = tuple(own * size * mesh.dp_shard for own in dealt)
-    busiest = pair.busiest(mesh, shares)
+    replicas = replicas_of(pair.ranks, layout)
+    shares = dealt_samples(layout, setting, deal_passes(passes, replicas, (first, second)), replicas)
+    busiest = pair.busiest(layout, shares)
     fits = [each.fit_of(layout, size, memory) for each in busiest]
     if not all(each.holds for each in fits):
         misses.append(max(fits, key=lambda each: each.ratio or 0.0))

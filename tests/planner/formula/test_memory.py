@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.planner.formula.reference import EIGHT, KINDS, R1
 
-from gangline.planner.formula.memory import rank_memory, state_memory, token_costs
-from gangline.planner.formula.step_time import stages_of
+from gangline.planner.formula.memory import rank_memory, stages_of, state_memory, token_costs
 from gangline.planner.layouts.bubble import accepts_micro_batches, bubble, most_live
 from gangline.planner.layouts.layout import WrappedLayout
 from gangline.spec.mesh import Mesh

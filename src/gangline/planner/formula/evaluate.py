@@ -8,23 +8,24 @@ from operator import add
 from gangline.planner.contest import SearchSummary
 from gangline.planner.cost.memory import RankMemory
 from gangline.planner.cost.speeds import transfer_seconds
-from gangline.planner.formula.exchange import exchange_seconds, squeeze_seconds
 from gangline.planner.formula.memory import (
     StageLoad,
+    Stages,
     activation_memory,
     held_sync,
     host_memory,
     rank_memory,
+    stages_of,
     state_memory,
     update_memory,
 )
 from gangline.planner.formula.question import Question, formula_profile
 from gangline.planner.formula.step_time import (
-    Stages,
     StepParts,
+    exchange_seconds,
     late_updates,
     passes,
-    stages_of,
+    squeeze_seconds,
     step_bound_seconds,
     update_seconds,
 )

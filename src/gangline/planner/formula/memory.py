@@ -13,9 +13,12 @@ from gangline.errors import ConfigError
 from gangline.planner.cost.memory import RankMemory
 from gangline.planner.cost.optimizer import OptimizerModel
 from gangline.planner.formula.question import Question
+from gangline.planner.layouts.bubble import most_live
 from gangline.planner.layouts.enumerate import Sync
 from gangline.planner.layouts.layout import Layout
+from gangline.planner.layouts.schedules import num_stages, owner_of
 from gangline.planner.settings import GRADIENT_BYTES, WEIGHT_BYTES, block_interval
+from gangline.spec.plan import PipelineSchedule
 from gangline.spec.transformer import Transformer
 
 LOGIT_BYTES = 14
@@ -132,6 +135,61 @@ class StageLoad:
     has_head: bool
     live: float
     """Micro-batches whose activations it keeps at once, each of all its stages."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stages:
+    """How the blocks of a model lie on pipeline ranks under one schedule."""
+
+    schedule: PipelineSchedule
+    blocks: tuple[int, ...]
+    """Blocks of each stage."""
+    rank_blocks: tuple[int, ...]
+    """Blocks of each rank."""
+    rank_parameters: tuple[int, ...]
+    head_rank: int
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks of the pipeline."""
+        return len(self.rank_blocks)
+
+    def loads(self, micro_batches: int) -> list[StageLoad]:
+        """Loads of the ranks that can be the fullest: the first, which keeps most, and the one with the head.
+
+        Any other has at most the blocks of the first, keeps no more of them and holds no embedding.
+        """
+        return [
+            StageLoad(
+                blocks=self.rank_blocks[rank],
+                parameters=self.rank_parameters[rank],
+                has_head=rank == self.head_rank,
+                live=most_live(self.schedule, self.num_ranks, rank, micro_batches),
+            )
+            for rank in sorted({0, self.head_rank, self.num_ranks - 1})
+        ]
+
+
+@lru_cache(maxsize=4096)
+def stages_of(model: Transformer, ranks: int, schedule: PipelineSchedule) -> Stages:
+    """The division of `model` that makes the slowest stage as fast as can be."""
+    blocks = stage_blocks(model.layers, num_stages(schedule, ranks), token_costs(model).head_blocks)
+    parameters = stage_parameters(model, blocks)
+    owners = [owner_of(schedule, ranks, stage) for stage in range(len(blocks))]
+    return Stages(
+        schedule=schedule,
+        blocks=blocks,
+        rank_blocks=_by_rank(blocks, owners, ranks),
+        rank_parameters=_by_rank(parameters, owners, ranks),
+        head_rank=owners[-1],
+    )
+
+
+def _by_rank(values: Sequence[int], owners: Sequence[int], ranks: int) -> tuple[int, ...]:
+    found = [0] * ranks
+    for value, owner in zip(values, owners, strict=True):
+        found[owner] += value
+    return tuple(found)
 
 
 def held_sync(sync: Sync, micro_batches: int) -> Sync:

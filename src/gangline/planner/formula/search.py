@@ -9,12 +9,12 @@ from gangline.planner.cost.exchange import LinkRates, link_rates
 from gangline.planner.cost.speeds import NO_MATRIX_RULE, host_rates
 from gangline.planner.cost.traffic import edge_bytes
 from gangline.planner.formula.evaluate import LayoutPlan, only_plan
-from gangline.planner.formula.exchange import formula_rings
 from gangline.planner.formula.question import Hardware, Question
+from gangline.planner.formula.step_time import formula_rings
 from gangline.planner.layouts.enumerate import SearchSpace, Sync, unsupported_rule
 from gangline.planner.layouts.layout import Layout, explicit_layout
 from gangline.planner.layouts.schedules import SPLIT
-from gangline.planner.pool import MOST_AUTO, check_world, divisors, ranks_per_node
+from gangline.planner.pool import MOST_AUTO, check_world, divisors, most_ranks, ranks_per_node
 from gangline.planner.problem import PlanProblem
 from gangline.planner.settings import CHUNKS, SHARES, bucket_bytes, line_memory, step_load
 from gangline.spec.config.line import Line
@@ -35,8 +35,7 @@ def world_of(problem: PlanProblem) -> int:
     if isinstance(ranks, int):
         check_world(line, pool, ranks, shares=1)
         return ranks
-    whole = pool.num_nodes * pool.preferred
-    return whole if ranks == "auto" else max(ranks[0], min(ranks[1], pool.size))
+    return most_ranks(line, pool)
 
 
 def formula_question(problem: PlanProblem, world: int, *, on_host: bool = False) -> Question:

@@ -5,8 +5,9 @@ Letters of the formulas: t tensor-parallel ranks, M micro-batches of a step, P p
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
+from gangline.fabric.order_paths import RingTraffic
+from gangline.planner.cost.averaging import bucket_count, compression_work, messages, needs_shapes, shard_bytes
 from gangline.planner.cost.exchange import LinkRates, num_steps, sent_bytes
 from gangline.planner.cost.optimizer import (
     first_forward,
@@ -16,15 +17,15 @@ from gangline.planner.cost.optimizer import (
     update_traffic,
     what_hides,
 )
-from gangline.planner.formula.memory import StageLoad, stage_blocks, stage_parameters, token_costs
-from gangline.planner.formula.question import Question
-from gangline.planner.layouts.bubble import bubble_share, most_live
+from gangline.planner.formula.memory import Stages, token_costs
+from gangline.planner.formula.question import Question, formula_profile
+from gangline.planner.layouts.bubble import bubble_share
 from gangline.planner.layouts.layout import Layout
-from gangline.planner.layouts.schedules import num_stages, owner_of
-from gangline.planner.settings import block_interval
+from gangline.planner.layouts.schedules import num_stages
+from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, StepLoad, block_interval
 from gangline.spec.forecast import UpdateTraffic
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import PipelineSchedule
+from gangline.spec.profile import MatrixWork, ModelProfile, ParameterShape
 from gangline.spec.transformer import Transformer
 
 
@@ -70,61 +71,6 @@ PART_WORDS = {
     "host": "host traffic",
 }  # fmt: skip
 """Parts in the order of a step, and their words in a reason."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stages:
-    """How the blocks of a model lie on pipeline ranks under one schedule."""
-
-    schedule: PipelineSchedule
-    blocks: tuple[int, ...]
-    """Blocks of each stage."""
-    rank_blocks: tuple[int, ...]
-    """Blocks of each rank."""
-    rank_parameters: tuple[int, ...]
-    head_rank: int
-
-    @property
-    def num_ranks(self) -> int:
-        """Ranks of the pipeline."""
-        return len(self.rank_blocks)
-
-    def loads(self, micro_batches: int) -> list[StageLoad]:
-        """Loads of the ranks that can be the fullest: the first, which keeps most, and the one with the head.
-
-        Any other has at most the blocks of the first, keeps no more of them and holds no embedding.
-        """
-        return [
-            StageLoad(
-                blocks=self.rank_blocks[rank],
-                parameters=self.rank_parameters[rank],
-                has_head=rank == self.head_rank,
-                live=most_live(self.schedule, self.num_ranks, rank, micro_batches),
-            )
-            for rank in sorted({0, self.head_rank, self.num_ranks - 1})
-        ]
-
-
-@lru_cache(maxsize=4096)
-def stages_of(model: Transformer, ranks: int, schedule: PipelineSchedule) -> Stages:
-    """The division of `model` that makes the slowest stage as fast as can be."""
-    blocks = stage_blocks(model.layers, num_stages(schedule, ranks), token_costs(model).head_blocks)
-    parameters = stage_parameters(model, blocks)
-    owners = [owner_of(schedule, ranks, stage) for stage in range(len(blocks))]
-    return Stages(
-        schedule=schedule,
-        blocks=blocks,
-        rank_blocks=_by_rank(blocks, owners, ranks),
-        rank_parameters=_by_rank(parameters, owners, ranks),
-        head_rank=owners[-1],
-    )
-
-
-def _by_rank(values: Sequence[int], owners: Sequence[int], ranks: int) -> tuple[int, ...]:
-    found = [0] * ranks
-    for value, owner in zip(values, owners, strict=True):
-        found[owner] += value
-    return tuple(found)
 
 
 def passes(
@@ -198,6 +144,81 @@ def _expert_seconds(links: LinkRates, mesh: Mesh, row_bytes: float, *, again: fl
     return links.ring_seconds(times * size, mesh.ep, steps=steps, rank_stride=mesh.tp)
 
 
+def exchange_seconds(question: Question, layout: Layout, parameters: float, load: StepLoad, *, blocks: float) -> float:
+    """What data-parallel ranks move in a step, before any of it is hidden."""
+    shapes = formula_profile(question.model).shapes if needs_shapes(load.compression) else ()
+    found = exchanges(layout, parameters, load, blocks=blocks, work=question.optimizer.matrix_work, shapes=shapes)
+    seconds = 0.0
+    for wire_bytes, ranks, stride, steps in found:
+        seconds += question.hardware.links.ring_seconds(wire_bytes, ranks, steps=steps, rank_stride=stride)
+    return seconds
+
+
+def exchanges(
+    layout: Layout, parameters: float, load: StepLoad, *, blocks: float, work: MatrixWork | None,
+    shapes: Sequence[ParameterShape],
+) -> list[tuple[float, int, int, float]]:  # fmt: skip
+    """Rings of data-parallel ranks in a step: bytes that a rank sends, ranks, their distance, and how many
+    messages follow each other. No RingTraffic: a plan asks for thousands.
+
+    Copies reduce their gradients once, in buckets; those that share the optimizer also send the new parameters, without
+    matrices, whose owners do; shards of a block, and of what is around them, are gathered once, or twice a
+    micro-batch; replicas of shards then average their part.
+
+    Parameters and blocks are those of one rank before shards cut them; `shapes` are those of the whole model, for a
+    compression that goes by them.
+    """
+    mesh, shards, replicas = layout.mesh, layout.shards, layout.replicas
+    sent, steps = _averaged(layout, parameters / shards, load, shapes)
+    if not layout.wrapping.shards:
+        if layout.wrapping.shares_optimizer:
+            owned = work.parameters / (mesh.pp * mesh.tp) if work else 0.0
+            sent += sent_bytes("all_gather", replicas, GRADIENT_BYTES * (parameters - owned))
+            steps += num_steps("all_gather", replicas)
+        return [(sent, replicas, mesh.tp * mesh.cp, steps)]
+    gathers, reductions = load.rounds(layout.wrapping)
+    reduced = shard_bytes(load.compression) * parameters
+    moved = sent_bytes("all_gather", shards, gathers * PASS_BYTES[load.precision] * parameters + reductions * reduced)
+    waits = (gathers + reductions) * (blocks + 1) * num_steps("all_gather", shards)
+    return [(moved, shards, mesh.tp, waits), (sent, replicas, mesh.tp * shards, steps)]
+
+
+def formula_rings(
+    profile: ModelProfile, layout: Layout, load: StepLoad, *, stages: Stages | None = None
+) -> list[RingTraffic]:
+    """Rings of data-parallel ranks of an average stage, of the fullest one of `stages` if given."""
+    mesh, parameters, blocks = layout.mesh, profile.parameters / layout.mesh.pp, (profile.blocks or 0) / layout.mesh.pp
+    if stages is not None:
+        parameters, blocks = max(stages.rank_parameters), max(stages.rank_blocks)
+    found = exchanges(
+        layout, parameters / mesh.tp, load, blocks=blocks, work=profile.matrix_work, shapes=profile.shapes
+    )
+    return [
+        RingTraffic(wire_bytes=sent, ranks=ranks, rank_stride=stride, steps=steps)
+        for sent, ranks, stride, steps in found
+    ]
+
+
+def _averaged(layout: Layout, entries: float, load: StepLoad, shapes: Sequence[ParameterShape]) -> tuple[float, float]:
+    """Bytes that a rank sends to average so many gradients with other replicas, and messages that follow each other."""
+    ranks, sent, steps = layout.replicas, 0.0, 0.0
+    if ranks > 1:
+        given = load.bucket_bytes if layout.wrapping.is_ddp else None  # torch's own size for all others
+        buckets = bucket_count(GRADIENT_BYTES * entries, given)
+        for kind, size in messages(entries, shapes, load.compression, ranks=ranks):
+            sent += sent_bytes(kind, ranks, size)
+            steps += buckets * num_steps(kind, ranks)
+    return sent, steps
+
+
+def squeeze_seconds(question: Question, layout: Layout, parameters: float) -> float:
+    """What compression reads and writes before and after replicas average; 0: nothing is squeezed."""
+    if layout.replicas == 1:
+        return 0.0
+    _, moved = compression_work(parameters / layout.shards, 0, question.compression, buckets=1)
+    return moved / question.hardware.memory_bytes_per_second
+
+
 def update_seconds(question: Question, layout: Layout, parameters: float) -> float:
     """The optimizer over what one rank updates, on its device or by its cores; whole matrices on the device alone, and
     what their owners exchange, one after the other."""
@@ -206,10 +227,10 @@ def update_seconds(question: Question, layout: Layout, parameters: float) -> flo
     rate = (hardware.host if question.space.on_host else hardware).memory_bytes_per_second
     streamed = optimizer.streamed_bytes(parameters / sharing) / rate
     products = optimizer.matrix_seconds(layout.mesh.pp * owners, hardware.flops_per_second)
-    messages = matrix_updates(optimizer.matrix_work, layout.mesh, owners=owners) if optimizer.matrix_work else ()
+    sent = matrix_updates(optimizer.matrix_work, layout.mesh, owners=owners) if optimizer.matrix_work else ()
     return streamed + products + sum(
         hardware.links.ring_seconds(each.wire_bytes, each.ranks, steps=each.steps, rank_stride=each.rank_stride)
-        for each in messages
+        for each in sent
     )  # fmt: skip
 
 

@@ -12,9 +12,9 @@ from typing import Generic, TypeVar
 from gangline.fabric.shares import deal_passes, even_shares
 from gangline.planner.contest import SearchSummary
 from gangline.planner.formula.evaluate import LayoutCandidates, LayoutPlan, only_plan
-from gangline.planner.formula.memory import held_sync
+from gangline.planner.formula.memory import Stages, held_sync, stages_of
 from gangline.planner.formula.question import Question, formula_profile
-from gangline.planner.formula.step_time import Stages, StepParts, stages_of, step_flops
+from gangline.planner.formula.step_time import StepParts, step_flops
 from gangline.planner.layouts.enumerate import Sync, layouts
 from gangline.planner.layouts.layout import Layout, WrappedLayout
 from gangline.planner.settings import Setting
@@ -106,12 +106,10 @@ class _Found:
 
     def plan(self, questions: Questions, ranks: tuple[int, int]) -> UnlikeGang[LayoutPlan]:
         """The candidate with the terms of both kinds."""
-        replicas = _replicas(ranks, self.layout)
+        replicas = replicas_of(ranks, self.layout)
         most = [-(-own // count) for own, count in zip(self.taken, replicas, strict=True)]
         first, second = (self._of_kind(each, count) for each, count in zip(questions, most, strict=True))
-        passes = [share for own, count in zip(self.taken, replicas, strict=True) for share in even_shares(own, count)]
-        samples = self.setting.micro_batch * self.layout.mesh.dp_shard
-        shares = tuple(each * samples for each in passes)
+        shares = dealt_samples(self.layout, self.setting, self.taken, replicas)
         return UnlikeGang(layout=self.layout, setting=self.setting, shares=shares, kinds=(first, second))
 
     def _of_kind(self, question: Question, passes: int) -> LayoutPlan:
@@ -121,9 +119,17 @@ class _Found:
         return only_plan(asked, self.layout, self.setting)
 
 
-def _replicas(ranks: tuple[int, int], layout: Layout) -> tuple[int, int]:
+def replicas_of(ranks: tuple[int, int], layout: Layout) -> tuple[int, int]:
+    """Replicas of each kind, of which so many ranks are."""
     size = layout.mesh.world_size // layout.replicas
     return ranks[0] // size, ranks[1] // size
+
+
+def dealt_samples(layout: Layout, setting: Setting, taken: Sequence[int], replicas: tuple[int, int]) -> tuple[int, ...]:
+    """Samples of a step by replica, of passes that the replicas of each kind take."""
+    samples = setting.micro_batch * layout.mesh.dp_shard
+    dealt = (even_shares(own, count) for own, count in zip(taken, replicas, strict=True))
+    return tuple(samples * share for shares in dealt for share in shares)
 
 
 class _Ways:
@@ -133,7 +139,7 @@ class _Ways:
         self, questions: Questions, ranks: tuple[int, int], layout: Layout, seen: Sequence[dict[object, StepParts]]
     ) -> None:
         self._layout, self._questions = layout, questions
-        self._replicas = _replicas(ranks, layout)
+        self._replicas = replicas_of(ranks, layout)
         self._kinds = tuple(LayoutCandidates(each, layout, own) for each, own in zip(questions, seen, strict=True))
         question, space = questions[0], questions[0].space
         self._stages = stages_of(question.model, 1, SCHEDULE)

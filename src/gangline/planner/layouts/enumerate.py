@@ -12,7 +12,7 @@ from typing import Literal
 from gangline.planner.layouts.bubble import runnable_schedules
 from gangline.planner.layouts.degrees import NO_RULES
 from gangline.planner.layouts.layout import WRAPPING_WORDS, Layout, WrappedLayout
-from gangline.planner.pool import Pool, choose_world, divisors, is_whole, micro_unit, num_nodes
+from gangline.planner.pool import Pool, choose_world, divisors, is_whole, micro_unit, most_ranks, num_nodes
 from gangline.spec.config.line import Line
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import PipelineSchedule
@@ -146,12 +146,9 @@ def _cost(layout: Layout) -> tuple[int, int, int, int, int]:
 def _worlds(line: Line, pool: Pool) -> list[int]:
     """What the line says; else all there is, and what shares the batch: peers of one model see the same samples."""
     ranks = line.train.ranks
-    if isinstance(ranks, int):
-        return [ranks]
-    whole = pool.num_nodes * pool.preferred
-    if isinstance(ranks, tuple):
-        whole = max(ranks[0], min(ranks[1], pool.size))
-    return sorted({choose_world(line, pool), whole}, reverse=True)
+    return (
+        [ranks] if isinstance(ranks, int) else sorted({choose_world(line, pool), most_ranks(line, pool)}, reverse=True)
+    )
 
 
 def _products(line: Line, pool: Pool, profile: ModelProfile, world: int) -> Iterator[Layout]:
@@ -168,7 +165,7 @@ def _products(line: Line, pool: Pool, profile: ModelProfile, world: int) -> Iter
     )
     for mesh in dict.fromkeys(each.mesh for each in layouts(space, profile)[0]):
         if mesh.tp * mesh.pp * mesh.cp > 1 and _is_shared(line, mesh, profile):
-            yield Layout(strategy_of(mesh), mesh)
+            yield Layout.by_degrees(mesh)
 
 
 def _is_shared(line: Line, mesh: Mesh, profile: ModelProfile) -> bool:
@@ -191,16 +188,8 @@ def unused_axes(line: Line, pool: Pool, profile: ModelProfile) -> list[tuple[Lay
     stages = next((each for each in divisors(world) if each > 1), 1)
     found = []
     if peers > 1 and not profile.tensor_cuts:
-        found.append((_with(Mesh(dp_shard=world // peers, tp=peers)), NO_RULES))
+        found.append((Layout.by_degrees(Mesh(dp_shard=world // peers, tp=peers)), NO_RULES))
     if stages > 1 and (profile.blocks or 0) < 2:
-        found.append(
-            (
-                _with(Mesh(pp=stages, dp_shard=world // stages)),
-                f"{profile.blocks or 0} blocks cannot be cut into stages",
-            )
-        )
+        reason = f"{profile.blocks or 0} blocks cannot be cut into stages"
+        found.append((Layout.by_degrees(Mesh(pp=stages, dp_shard=world // stages)), reason))
     return found
-
-
-def _with(mesh: Mesh) -> Layout:
-    return Layout(strategy_of(mesh), mesh)
