@@ -8,7 +8,7 @@ from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, SHARES, WEIGHT
 from gangline.spec.forecast import MemoryCause
 from gangline.spec.plan import Precision
 from gangline.spec.profile import MatrixWork, ModelProfile, Trace, Unit
-from gangline.spec.strategies import traits_of
+from gangline.spec.strategies import Wrapping, traits_of
 from gangline.units import format_bytes
 
 STAGED_BYTES = 4 * 64 * 2**20
@@ -74,15 +74,15 @@ def rank_parts(profile: ModelProfile, layout: Layout, load: StepLoad) -> RankMem
     else:
         moments += _owner_state(profile, layout)
     gathered, exchanged = _gathered(profile, layout, load.precision)
-    kept_bytes, loss_bytes, block_bytes = _activations(profile, layout, load)
+    kept_bytes, loss_bytes, again_bytes = _activations(profile, layout, load)
     on_host = load.memory.offload == "cpu"
-    activations = kept_bytes + max(loss_bytes, block_bytes)
+    activations = kept_bytes + max(loss_bytes, again_bytes)
     gradients = _gradients(profile, layout, load, activations=activations)
     return RankMemory(
         weights=0.0 if on_host else WEIGHT_BYTES * shard_parameters,
         gradients=gradients,
         optimizer=0.0 if on_host else moments,
-        gathered=gathered + max(0.0, exchanged - max(0.0, loss_bytes - block_bytes)),
+        gathered=gathered + max(0.0, exchanged - max(0.0, loss_bytes - again_bytes)),
         activations=activations,
         updates=max(0.0, _after_step(profile, layout, load) - gradients - activations),
     )
@@ -171,16 +171,24 @@ def _gradients(profile: ModelProfile, layout: Layout, load: StepLoad, *, activat
 def _gathered(profile: ModelProfile, layout: Layout, precision: Precision) -> tuple[float, float]:
     """What stays whole from forward to backward, and what a block needs while it goes back.
 
-    fsdp keeps what lies outside the blocks, zero2 and what is cut into stages keep all. A block that goes back has
-    gradients and sends them in float32; under fsdp it is whole for that, and so is the next one.
+    fsdp keeps what lies outside the blocks, zero2 and what is cut into stages keep all.
     """
     wrapping, width = layout.wrapping, PASS_BYTES[precision]
-    block = (profile.largest_block_parameters or 0) / layout.mesh.tp
+    block = block_bytes(wrapping, width) * ((profile.largest_block_parameters or 0) / layout.mesh.tp)
     if wrapping.reshards:
-        return width * profile.outside_parameters / layout.mesh.tp, (3 * width + GRADIENT_BYTES) * block
-    if wrapping.is_composable:  # torch builds `replicate` on `fully_shard`
-        return width * _stage_parameters(profile, layout), (width + GRADIENT_BYTES) * block
-    return 0.0, 0.0
+        return width * profile.outside_parameters / layout.mesh.tp, block
+    return width * _stage_parameters(profile, layout) if wrapping.is_composable else 0.0, block
+
+
+def block_bytes(wrapping: Wrapping, width_bytes: int) -> float:
+    """Bytes of each parameter of a block while it goes back, by the width of the passes: in 16 bits 0, 6 or 10.
+
+    A block that is gathered has its gradients in float32 while they are reduced; one that is gathered for each pass is
+    whole for that, and so is the next one.
+    """
+    if wrapping.reshards:
+        return 3 * width_bytes + GRADIENT_BYTES
+    return width_bytes + GRADIENT_BYTES if wrapping.is_composable else 0.0  # torch builds `replicate` on `fully_shard`
 
 
 def _activations(profile: ModelProfile, layout: Layout, load: StepLoad) -> tuple[float, float, float]:

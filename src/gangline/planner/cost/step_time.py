@@ -14,7 +14,6 @@ from gangline.planner.cost.optimizer import (
     may_hide,
     published_updates,
     update_traffic,
-    what_hides,
 )
 from gangline.planner.cost.speeds import HostRates, Speeds, transfer_seconds
 from gangline.planner.cost.traffic import num_averaged, num_buckets, unknown_traffic
@@ -117,7 +116,7 @@ def _late_updates(inputs: StepInputs, speeds: Speeds, computed: float | None) ->
     forward = first * _block_share(inputs.trace) if may_hide(work, layout.wrapping, device) else 0.0
     return update_traffic(
         published_updates(work, layout.mesh, owners=owners), work, speeds.exchange_seconds, forward_seconds=forward,
-        hides=what_hides(forward, computed=computed, exchanged=exchanged, overlap=inputs.overlap),
+        computed=computed, exchanged=exchanged, overlap=inputs.overlap,
     )  # fmt: skip
 
 

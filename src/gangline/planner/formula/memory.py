@@ -10,7 +10,7 @@ from functools import lru_cache
 from math import ceil, floor
 
 from gangline.errors import ConfigError
-from gangline.planner.cost.memory import RankMemory
+from gangline.planner.cost.memory import RankMemory, block_bytes
 from gangline.planner.cost.optimizer import OptimizerModel
 from gangline.planner.formula.question import Question
 from gangline.planner.layouts.bubble import most_live
@@ -240,17 +240,6 @@ def _owned_bytes(layout: Layout, optimizer: OptimizerModel) -> float:
     return optimizer.owner_bytes / (layout.mesh.pp * optimizer.owners(layout.mesh))
 
 
-def block_bytes(layout: Layout, *, width_bytes: int) -> float:
-    """Bytes of each parameter of a block while it is computed backward: x of the formulas, 0, 0, 6, 10 in 16 bits.
-
-    A block that is gathered has its gradients in float32 while they are reduced; one that is gathered for each pass is
-    whole for that, and so is the next one.
-    """
-    if layout.wrapping.reshards:
-        return 3 * width_bytes + GRADIENT_BYTES
-    return width_bytes + GRADIENT_BYTES if layout.wrapping.shards else 0.0
-
-
 def activation_memory(
     question: Question, layout: Layout, load: StageLoad, *, micro_batch: int, recompute: str, loss_chunks: int
 ) -> tuple[float, float]:
@@ -262,7 +251,7 @@ def activation_memory(
     logits = LOGIT_BYTES * tokens * model.vocabulary / loss_chunks if load.has_head else 0.0
     again = costs.kept_bytes["none"] * (width / 2) * tokens if recompute != "none" else 0.0
     block = (costs.block_parameters - costs.expert_parameters * (1 - 1 / mesh.ep)) / mesh.tp
-    return kept, max(logits, again + block_bytes(layout, width_bytes=width) * block)
+    return kept, max(logits, again + block_bytes(layout.wrapping, width) * block)
 
 
 def rank_memory(

@@ -15,7 +15,6 @@ from gangline.planner.cost.optimizer import (
     may_hide,
     published_updates,
     update_traffic,
-    what_hides,
 )
 from gangline.planner.formula.memory import Stages, token_costs
 from gangline.planner.formula.question import Question, formula_profile
@@ -251,8 +250,7 @@ def late_updates(
         lambda each: hardware.links.ring_seconds(
             each.wire_bytes / each.count, each.ranks, steps=each.steps / each.count, rank_stride=each.rank_stride
         ),
-        forward_seconds=forward,
-        hides=what_hides(forward, computed=compute, exchanged=exchange, overlap=hardware.overlap),
+        forward_seconds=forward, computed=compute, exchanged=exchange, overlap=hardware.overlap,
     )  # fmt: skip
 
 
