@@ -50,7 +50,7 @@ def require_cuts(tp: int, profile: ModelProfile | None) -> None:
 
 
 def degrees_that_work(cuts: int) -> str:
-    """Words for the degrees of a model that can be cut into `cuts`, and so into each of its divisors."""
+    """Words for the degrees of what can be cut into so many parts, and so into each of the divisors."""
     if cuts == 1:
         return "only 1 works"
     return ", ".join(str(each) for each in range(1, min(cuts, 64) + 1) if cuts % each == 0) + " work"
@@ -65,9 +65,6 @@ def require_one_node(mesh: Mesh, per_node: int) -> None:
     raise ConfigError(
         f"train.mesh.tp: wanted peers on one node, found {mesh.tp} where a node has {per_node} ranks; {works} work"
     )
-
-
-_SHOWN = 64
 
 
 def expert_mesh(world: int, profile: ModelProfile | None) -> Mesh:
@@ -91,5 +88,5 @@ def expert_obstacle(mesh: Mesh, profile: ModelProfile | None) -> str | None:
     experts = profile.experts if profile else None
     if not experts or experts % mesh.ep == 0:
         return None
-    works = ", ".join(str(each) for each in range(1, min(experts, _SHOWN) + 1) if experts % each == 0)
-    return f"train.mesh.ep: wanted a divisor of the {experts} experts, found {mesh.ep}; {works} work"
+    works = degrees_that_work(experts)
+    return f"train.mesh.ep: wanted a divisor of the {experts} experts, found {mesh.ep}; {works}"
