@@ -25,7 +25,7 @@ from tests.planner.transformers import H100, transformer
 
 from gangline.planner.choice import PlanChoice, choose_plan
 from gangline.planner.formula.evaluate import evaluate
-from gangline.planner.formula.question import formula_profile
+from gangline.planner.formula.inputs import formula_profile
 from gangline.planner.formula.unlike import evaluate_unlike
 from gangline.spec.config.line import MeshTable
 from gangline.spec.transformer import Transformer

@@ -15,8 +15,8 @@ from gangline.errors import ConfigError
 from gangline.planner.choice import choose_plan
 from gangline.planner.cost.optimizer import ADAMW
 from gangline.planner.formula.evaluate import evaluate
+from gangline.planner.formula.inputs import formula_profile
 from gangline.planner.formula.memory import memory_bound_bytes
-from gangline.planner.formula.question import formula_profile
 from gangline.planner.formula.step_time import step_bound_seconds
 from gangline.planner.layouts.enumerate import layouts, unsupported_rule
 from gangline.planner.plans import make_plan

@@ -11,8 +11,8 @@ from gangline.planner.cost.memory import rank_parts
 from gangline.planner.cost.optimizer import ADAMW, OptimizerModel, optimizer_model
 from gangline.planner.cost.traffic import collectives
 from gangline.planner.formula.evaluate import evaluate
+from gangline.planner.formula.inputs import formula_profile
 from gangline.planner.formula.memory import state_memory
-from gangline.planner.formula.question import formula_profile
 from gangline.planner.formula.step_time import exchange_seconds, update_seconds
 from gangline.planner.layouts.layout import Layout, WrappedLayout
 from gangline.spec.mesh import Mesh

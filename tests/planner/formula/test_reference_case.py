@@ -8,7 +8,7 @@ from tests.planner.formula.reference import EIGHT, R1
 
 from gangline.planner.choice import choose_plan
 from gangline.planner.formula.evaluate import evaluate
-from gangline.planner.formula.question import formula_profile
+from gangline.planner.formula.inputs import formula_profile
 from gangline.planner.formula.step_time import StepParts
 from gangline.spec.config.line import MemoryTable, MeshTable
 from gangline.spec.config.site import GpuTable, Site

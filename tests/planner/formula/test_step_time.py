@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.planner.formula.reference import A100, EIGHT, KINDS, LINKS, R1
 
 from gangline.planner.cost.exchange import LinkRates
+from gangline.planner.formula.inputs import Hardware
 from gangline.planner.formula.memory import stage_blocks, stage_parameters, stages_of, token_costs
-from gangline.planner.formula.question import Hardware
 from gangline.planner.formula.step_time import exchange_seconds, passes
 from gangline.planner.layouts.bubble import bubble, bubble_share
 from gangline.planner.layouts.layout import WrappedLayout

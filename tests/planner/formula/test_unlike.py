@@ -7,7 +7,7 @@ import pytest
 from tests.planner.formula.reference import A100, EIGHT, LINKS, SPACE, USABLE
 
 from gangline.planner.formula.evaluate import LayoutCandidates
-from gangline.planner.formula.question import Hardware, Question, formula_profile
+from gangline.planner.formula.inputs import Hardware, Question, formula_profile
 from gangline.planner.formula.unlike import evaluate_unlike
 from gangline.planner.layouts.enumerate import layouts
 

@@ -12,7 +12,7 @@ from gangline.planner.certificate import plan_certificate
 from gangline.planner.choice import PlanChoice, choose_by_formula
 from gangline.planner.cost.interruptions import StorageCost, storage_costs
 from gangline.planner.cost.optimizer import optimizer_model
-from gangline.planner.formula.question import formula_profile
+from gangline.planner.formula.inputs import formula_profile
 from gangline.planner.gpu_kinds import choose_kinds
 from gangline.planner.plans import choice_of_run, line_of_worker
 from gangline.planner.pool import gpu_table

@@ -8,6 +8,7 @@ from operator import add
 from gangline.planner.contest import SearchSummary
 from gangline.planner.cost.memory import RankMemory
 from gangline.planner.cost.speeds import transfer_seconds
+from gangline.planner.formula.inputs import Question, formula_profile
 from gangline.planner.formula.memory import (
     StageLoad,
     Stages,
@@ -19,7 +20,6 @@ from gangline.planner.formula.memory import (
     state_memory,
     update_memory,
 )
-from gangline.planner.formula.question import Question, formula_profile
 from gangline.planner.formula.step_time import (
     StepParts,
     exchange_seconds,

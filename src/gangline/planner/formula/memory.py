@@ -12,7 +12,7 @@ from math import ceil, floor
 from gangline.errors import ConfigError
 from gangline.planner.cost.memory import RankMemory, block_bytes
 from gangline.planner.cost.optimizer import OptimizerModel
-from gangline.planner.formula.question import Question
+from gangline.planner.formula.inputs import Question
 from gangline.planner.layouts.bubble import most_live
 from gangline.planner.layouts.enumerate import Sync
 from gangline.planner.layouts.layout import Layout

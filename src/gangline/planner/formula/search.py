@@ -9,7 +9,7 @@ from gangline.planner.cost.exchange import LinkRates, link_rates
 from gangline.planner.cost.speeds import NO_MATRIX_RULE, host_rates
 from gangline.planner.cost.traffic import edge_bytes
 from gangline.planner.formula.evaluate import LayoutPlan, only_plan
-from gangline.planner.formula.question import Hardware, Question
+from gangline.planner.formula.inputs import Hardware, Question
 from gangline.planner.formula.step_time import formula_rings
 from gangline.planner.layouts.enumerate import SearchSpace, Sync, unsupported_rule
 from gangline.planner.layouts.layout import Layout, explicit_layout

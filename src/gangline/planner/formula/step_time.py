@@ -16,8 +16,8 @@ from gangline.planner.cost.optimizer import (
     published_updates,
     update_traffic,
 )
+from gangline.planner.formula.inputs import Question, formula_profile
 from gangline.planner.formula.memory import Stages, token_costs
-from gangline.planner.formula.question import Question, formula_profile
 from gangline.planner.layouts.bubble import bubble_share
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.layouts.schedules import num_stages

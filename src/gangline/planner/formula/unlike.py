@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 from gangline.fabric.shares import deal_passes, even_shares
 from gangline.planner.contest import SearchSummary
 from gangline.planner.formula.evaluate import LayoutCandidates, LayoutPlan, only_plan
+from gangline.planner.formula.inputs import Question, formula_profile
 from gangline.planner.formula.memory import Stages, held_sync, stages_of
-from gangline.planner.formula.question import Question, formula_profile
 from gangline.planner.formula.step_time import StepParts, step_flops
 from gangline.planner.layouts.enumerate import Sync, layouts
 from gangline.planner.layouts.layout import Layout, WrappedLayout

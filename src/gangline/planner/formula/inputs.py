@@ -1,4 +1,4 @@
-"""Question of the search by formula: a transformer known by its shape, candidates to evaluate, and hardware. Pure."""
+"""Inputs of the search by formula: a transformer known by its shape, what is asked of it, and the hardware. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
