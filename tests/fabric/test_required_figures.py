@@ -43,7 +43,8 @@ def groups_of(mesh, axis):
 def state_bytes(wrapping, ranks, *, sync="each"):
     """Of a parameter on one of `ranks` data-parallel ranks, in float32: 4 weights, 4 gradients, 8 of AdamW."""
     mesh = Mesh(dp_shard=ranks) if wrapping.shards else Mesh(dp_replicate=ranks)
-    return sum(state_memory(WrappedLayout.of(mesh=mesh, wrapping=wrapping), 1.0, sync=sync, width_bytes=4))
+    question = replace(R1, precision="fp32")
+    return sum(state_memory(question, WrappedLayout.of(mesh=mesh, wrapping=wrapping), 1.0, sync=sync))
 
 
 def test_q2_gpus_that_hold_260_billion_parameters():

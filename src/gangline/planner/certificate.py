@@ -7,9 +7,8 @@ from gangline.fabric.topology.inventory import Fabric
 from gangline.fabric.traffic.order_paths import RingTraffic
 from gangline.planner.choice import PlanChoice
 from gangline.planner.cost.traffic import edge_bytes, traced_rings
-from gangline.planner.formula.exchange import formula_rings
-from gangline.planner.formula.search import averaging_of
-from gangline.planner.formula.step_time import stages_of
+from gangline.planner.formula.memory import stages_of
+from gangline.planner.formula.step_time import formula_rings
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.settings import Setting, StepLoad, step_load
 from gangline.spec.config.line import Line
@@ -43,7 +42,7 @@ def plan_rings(choice: PlanChoice, profile: ModelProfile, *, line: Line, fullest
     if profile.trace(choice.precision) is not None:
         return traced_rings(profile, layout, load)
     stages = stages_of(model, choice.mesh.pp, choice.pp_schedule) if model and fullest else None
-    return formula_rings(profile, layout, load, averaging_of(line, profile), stages=stages)
+    return formula_rings(profile, layout, load, stages=stages)
 
 
 def _load(choice: PlanChoice, line: Line) -> StepLoad:

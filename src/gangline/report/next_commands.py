@@ -18,7 +18,7 @@ _METRIC = re.compile(r"[A-Za-z0-9_.@-]{1,60}")
 
 
 def next_steps(record: Record) -> list[str]:
-    """Next commands for whoever ran the line, by the class of the run's error."""
+    """Next commands at the terminal, by the class of the run's error."""
     run = record.run.id
     if record.run.state == "open":
         return [f"gangline follow {run}", "gangline run resumes it"]
@@ -37,7 +37,7 @@ def next_steps(record: Record) -> list[str]:
 
 
 def next_of_comment(record: Record) -> str:
-    """The one command for whoever reads the comment: what the commit changed, or why it was refused or failed."""
+    """The one command of a comment: it shows what a commit that passed changed, or why a run was refused or failed."""
     if record.run.verdict == "passed":
         return next(iter(_difference(record)), "")
     return _explaining(record)[0] if verdict_word(record) in ("refused", "failed") else ""

@@ -156,7 +156,7 @@ def _with_shape(line: Line, seen: ModelInspection) -> ModelInspection:
     model = line.plan.transformer
     if model is None or (seen.profile is not None and seen.profile.traces):
         return seen
-    from gangline.planner.formula.search import formula_profile  # most lines have a task to trace
+    from gangline.planner.formula.inputs import formula_profile  # most lines have a task to trace
 
     return replace(seen, profile=formula_profile(model))
 
