@@ -10,6 +10,7 @@ from typing import Any
 
 from gangline.errors import UsageError
 from gangline.fabric.topology.inventory import Fabric
+from gangline.planner.budget import PlanReason
 from gangline.planner.candidates import Ranking, evaluate_layouts, fitting_plan
 from gangline.planner.contest import SearchSummary
 from gangline.planner.cost.interruptions import save_costs_of
@@ -17,7 +18,7 @@ from gangline.planner.layouts.layout import Layout, display_name, elastic_sizes,
 from gangline.planner.layouts.pipeline import choose_schedule, idle_share, require_stages
 from gangline.planner.pool import num_nodes
 from gangline.planner.problem import PlanProblem
-from gangline.planner.reasons import chosen_reason, no_fit_reason, refuse_all, runner_up, why_lost
+from gangline.planner.reasons import candidate_of, chosen_reason, no_fit_reason, refuse_all, runner_up, why_lost
 from gangline.planner.request import Ask, PlanRequest
 from gangline.planner.settings import FittedSetting
 from gangline.planner.suggestion import FittingPlan, suggest_change
@@ -184,17 +185,15 @@ def plan_choice(
 
 
 def _candidate(request: PlanRequest, ranking: Ranking, layout: Layout, second: Layout | None) -> Candidate:
-    candidate = Candidate(
-        name=display_name(request.line, layout), strategy=layout.strategy, mesh=layout.mesh, verdict="no_fit",
-        reason=no_fit_reason(request.fit(layout)), forecast=request.forecast(layout),
-    )  # fmt: skip
     if layout == ranking.order[0]:
-        return replace(candidate, verdict="chosen", reason=chosen_reason(request, ranking))
-    if layout in ranking.order:
-        lost = why_lost(request, ranking, layout)
-        is_second = lost.verdict in ("lost", "more_axes") and layout == second
-        return replace(candidate, verdict="runner_up" if is_second else lost.verdict, reason=lost.words)
-    return candidate
+        reason = PlanReason("chosen", chosen_reason(request, ranking))
+    elif layout in ranking.order:
+        reason = why_lost(request, ranking, layout)
+        if layout == second and reason.verdict in ("lost", "more_axes"):
+            reason = replace(reason, verdict="runner_up")
+    else:
+        reason = PlanReason("no_fit", no_fit_reason(request.fit(layout)))
+    return replace(candidate_of(layout, reason, request.forecast(layout)), name=display_name(request.line, layout))
 
 
 def _choice(request: PlanRequest, ranking: Ranking) -> PlanChoice:
@@ -202,8 +201,8 @@ def _choice(request: PlanRequest, ranking: Ranking) -> PlanChoice:
     winner, second = ranking.order[0], runner_up(request, ranking)
     candidates = [_candidate(request, ranking, layout, second) for layout in ranking.runnable]
     cut = (
-        Candidate(name=each.name, strategy=each.strategy, mesh=each.mesh, verdict="unsupported", reason=reason)
-        for each, reason in ranking.unsupported.items()
+        candidate_of(layout, PlanReason("unsupported", words), Forecast())
+        for layout, words in ranking.unsupported.items()
     )
     setting, line, mesh = request.setting(winner), request.line, winner.mesh
     require_stages(line, mesh, setting.micro_batch, request.profile)

@@ -9,10 +9,18 @@ from gangline.planner.request import PlanRequest
 from gangline.planner.settings import Fit, line_memory
 from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Memory
+from gangline.spec.plan import Candidate, Memory
 from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import COPIES, ONE_RANK
 from gangline.units import format_bytes, format_count, format_step
+
+
+def candidate_of(layout: Layout, reason: PlanReason, forecast: Forecast) -> Candidate:
+    """The row of a layout by the name that people see."""
+    return Candidate(
+        name=layout.name, strategy=layout.strategy, mesh=layout.mesh, verdict=reason.verdict, reason=reason.words,
+        forecast=forecast,
+    )  # fmt: skip
 
 
 def _win_words(request: PlanRequest, ranking: Ranking) -> str:

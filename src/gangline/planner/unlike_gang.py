@@ -22,13 +22,13 @@ from gangline.planner.formula.unlike import KindT, UnlikeGang, dealt_samples, ev
 from gangline.planner.layouts.layout import Layout, layout_of, program_decides
 from gangline.planner.layouts.rules import offload_obstacle, refusal_reason
 from gangline.planner.pool import MOST_AUTO, divisors, has_own_rates
-from gangline.planner.reasons import no_fit_reason
+from gangline.planner.reasons import candidate_of, no_fit_reason
 from gangline.planner.request import Ask, PlanRequest
 from gangline.planner.settings import Fit, Setting, memories
 from gangline.spec.config.line import Line
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
-from gangline.spec.plan import Candidate, Memory
+from gangline.spec.plan import Memory
 from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import STRATEGIES
 from gangline.units import format_number, format_step
@@ -198,11 +198,8 @@ def _chosen(
     pair: GpuPair, gang: UnlikeGang[Forecast], bound_seconds: float | None, *, search: SearchSummary | None = None
 ) -> PlanChoice:
     """The best gang of a pair as a choice of its own."""
-    layout, forecast = gang.layout, _gang_forecast(pair, gang)
-    chosen = Candidate(
-        name=layout.name, strategy=layout.strategy, mesh=layout.mesh, verdict="chosen", forecast=forecast,
-        reason=_reason(pair, gang, forecast, bound_seconds),
-    )  # fmt: skip
+    forecast = _gang_forecast(pair, gang)
+    chosen = candidate_of(gang.layout, PlanReason("chosen", _reason(pair, gang, forecast, bound_seconds)), forecast)
     return plan_choice(
         pair.requests[0], (chosen,), micro_batch=gang.setting.micro_batch, memory=gang.setting.memory,
         forecast=forecast, holds=lambda *_: True, shares=gang.shares, search=search,

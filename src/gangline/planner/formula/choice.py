@@ -16,7 +16,7 @@ from gangline.planner.formula.search import formula_question, in_planned_order, 
 from gangline.planner.formula.step_time import PART_WORDS
 from gangline.planner.layouts.layout import WrappedLayout
 from gangline.planner.problem import PlanProblem
-from gangline.planner.reasons import more_axes
+from gangline.planner.reasons import candidate_of, more_axes
 from gangline.planner.settings import BACKWARD, GRADIENT_BYTES, bucket_bytes
 from gangline.planner.suggestion import FittingPlan
 from gangline.spec.forecast import Forecast, GradientBuckets, Term
@@ -171,14 +171,9 @@ def candidates_of(problem: PlanProblem, ranking: FormulaRanking) -> tuple[Candid
     found = []
     for number, plan in enumerate(ranking.order):
         reason = reason_of(problem, ranking, plan)
-        is_second = reason.verdict in ("lost", "more_axes") and number == 1
-        found.append(
-            Candidate(
-                name=plan.layout.name, strategy=plan.layout.strategy, mesh=plan.layout.mesh,
-                verdict="runner_up" if is_second else reason.verdict, reason=reason.words,
-                forecast=ranking.forecasts[plan.layout.name],
-            )
-        )  # fmt: skip
+        if number == 1 and reason.verdict in ("lost", "more_axes"):
+            reason = replace(reason, verdict="runner_up")
+        found.append(candidate_of(plan.layout, reason, ranking.forecasts[plan.layout.name]))
     return (*found, *_not_weighed(ranking))
 
 
@@ -188,11 +183,9 @@ def _not_weighed(ranking: FormulaRanking) -> Iterator[Candidate]:
     assert chosen is not None, "without a plan nothing is left out by its bound"
     for layout, least in sorted(ranking.evaluation.slower.items(), key=lambda each: each[1]):
         more = 100 * (least / chosen.step_seconds - 1)
-        yield Candidate(
-            name=layout.name, strategy=layout.strategy, mesh=layout.mesh, verdict="lost",
-            reason=f"{more:+.1f} % or more: no way to run it takes less than {least:.2f} s",
-            forecast=Forecast(missing="it was not weighed, as its bound is slower than the chosen plan"),
-        )  # fmt: skip
+        reason = PlanReason("lost", f"{more:+.1f} % or more: no way to run it takes less than {least:.2f} s")
+        forecast = Forecast(missing="it was not weighed, as its bound is slower than the chosen plan")
+        yield candidate_of(layout, reason, forecast)
 
 
 def reason_of(problem: PlanProblem, ranking: FormulaRanking, plan: LayoutPlan) -> PlanReason:

@@ -139,13 +139,11 @@ def _hardware(problem: PlanProblem, world: int) -> tuple[Hardware, str]:
         free = LinkRates(node=node, inside=inf, across=inf)
         words = f"[gpu.NAME] of site.toml has no {' and no '.join(missing)} of {pool.name or 'these devices'}"
         return Hardware(flops_per_second=1.0, memory_bytes_per_second=inf, links=free), words
-    links = link_rates(pool, world)
-    overlap = problem.site.plan.overlap
     return Hardware(
         flops_per_second=flops,
         memory_bytes_per_second=memory,
-        links=links,
-        overlap=overlap,
+        links=link_rates(pool, world),
+        overlap=problem.site.plan.overlap,
         host=host_rates(pool, node),
     ), ""
 
@@ -157,8 +155,10 @@ def in_planned_order(problem: PlanProblem, plan: LayoutPlan) -> LayoutPlan:
     """
     layout, pool, line, profile = plan.layout, problem.pool, problem.line, problem.profile
     mesh = layout.mesh
+    if mesh.pp == 1 or pool.fabric is None or profile is None:
+        return plan
     question = formula_question(problem, mesh.world_size, on_host=plan.on_host)
-    if mesh.pp == 1 or pool.fabric is None or profile is None or question.missing:
+    if question.missing:
         return plan
     load = step_load(line, layout, plan.setting)
     rings = formula_rings(profile, layout, load)
