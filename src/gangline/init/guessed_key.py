@@ -10,10 +10,12 @@ class GuessedKey:
     table: str
     name: str
     value: object
-    why: str
-    """Origin of the value; starts with `?` if the value is only a placeholder."""
+    origin: str
+    """Where the value comes from, or what somebody has to say instead."""
+    is_known: bool = True
+    """The value comes from the repository; false: it is a placeholder."""
 
     @property
-    def is_known(self) -> bool:
-        """Whether the value comes from the repository and is not a placeholder."""
-        return not self.why.startswith("?")
+    def why(self) -> str:
+        """The origin as the line has it in a comment, after a `?` where the value is a placeholder."""
+        return self.origin if self.is_known else f"? {self.origin}"

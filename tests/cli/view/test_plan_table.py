@@ -38,7 +38,10 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_lost(rows, width):
 
 def test_a_plan_is_one_line_of_a_pipe_with_memory_step_time_money_and_a_reason(rows):
     header, *lines = table(rows)[: 1 + len(rows)]
-    assert header.split() == ["PLAN", *"WGT GRAD OPTM ACTIV GATH MEMORY GB STEP TIME MONEY WHY".split()]
+    assert header.split() == [
+        "PLAN",
+        *["WGT", "GRAD", "OPTM", "ACTIV", "GATH", "MEMORY", "GB", "STEP", "TIME", "MONEY", "WHY"],
+    ]
     assert [each.split()[0] for each in lines] == [name.split()[0] for name, _ in rows]
     [(_, chosen), *_] = rows
     assert "✓ chosen" in lines[0]

@@ -13,7 +13,7 @@ from gangline.planner.layouts.layout import Layout
 from gangline.report.text import step_time
 from gangline.spec.config.line import Line
 from gangline.spec.forecast import Forecast, UpdateTraffic
-from gangline.spec.profile import ModelProfile
+from gangline.spec.profile import MatrixWork, ModelProfile
 from gangline.units import format_bytes, format_count
 
 _RANKS_PLAN = "ranks plan the owners of their matrices, and tell their number"
@@ -23,24 +23,23 @@ def matrix_rule_lines(line: Line, choice: PlanChoice, profile: ModelProfile | No
     """Lines of a line that has a matrix rule; with `why` the most loaded owners and who updates each parameter."""
     routed = routing(line, profile)
     is_shape = profile is not None and profile.transformer is not None and not profile.named
-    has_work = profile is not None and profile.matrix_work is not None
-    if has_work:
-        yield _work(line, choice, profile)
+    work = profile.matrix_work if profile else None
+    if profile is not None and work is not None:
+        yield _costs(line, choice, profile, work)
         if is_shape:
             yield "exclude and routes do not count: a shape has no names"
     elif is_shape:
         yield f"{line.optimizer['rule']}: its costs are not known before the run, it counts as the elementwise rule"
     elif not routed:
         yield f"{line.optimizer['rule']}: its matrices are not known before the run"
-    if routed or (has_work and why):
+    if routed or (work is not None and why):
         yield from _owners(line, choice, profile, why=why)
     if routed and why:
         yield from explain_routing(routed).splitlines()
 
 
-def _work(line: Line, choice: PlanChoice, profile: ModelProfile) -> str:
-    work, shape = profile.matrix_work, Layout(choice.strategy, choice.mesh)
-    assert work is not None, "asked of a rule whose work is known"
+def _costs(line: Line, choice: PlanChoice, profile: ModelProfile, work: MatrixWork) -> str:
+    shape = Layout(choice.strategy, choice.mesh)
     sent = sum(each.wire_bytes for each in matrix_updates(work, shape.mesh, owners=num_owners(shape, work)))
     kept = optimizer_model(line.optimizer, profile).saved_bytes(profile.parameters)
     facts = [

@@ -103,8 +103,10 @@ def _lines(shown: Sequence[Row], bars: Sequence[str], reasons: Sequence[str], wi
     bar = [_Column("", bars, is_number=False)] if bars else []
     (total, *causes), (step, time, *money) = _memory(shown), _cost(shown)
     numbers = [total, step, time, *money]
+    if width is None:
+        return _beside([*start, *bar, *causes, *numbers], reasons, width)
     for columns in ([*start, *bar, *causes, *numbers], [*start, *bar, *numbers]):
-        if width is None or width - _width(columns) - len(_GAP) >= _LEAST_ROOM:
+        if width - _width(columns) - len(_GAP) >= _LEAST_ROOM:
             return _beside(columns, reasons, width)
     narrow = [*start, total, step, *money]
     fitting = (each for each in ([*start, *causes, *numbers], [*start, *numbers]) if _width(each) <= width)
