@@ -273,8 +273,8 @@ class SearchDriver:
         """Report each rung that was reached; stop the run where the pruner says so."""
         if self._rounds is not None:
             return
-        if (pruned_at := self._study.pruned_at(trial.number)) is not None:
-            self._prune(trial, pruned_at)
+        if self._study.is_pruned(trial.number):
+            self._runs.cancel(trial.run, trial.reason)
             return
         for rung in self._request.rungs:
             value = status.at(rung, self._request.measured_by)
@@ -284,20 +284,16 @@ class SearchDriver:
                 continue
             self._judged.add((trial.number, rung))
             if not self._study.judge(trial.number, rung, value):
-                self._prune(trial, rung)
+                reason = f"pruned at step {rung}"
+                self._study.note(trial.number, reason=reason)
+                self._runs.cancel(trial.run, reason)
                 return
-
-    def _prune(self, trial: Trial, rung: int) -> None:
-        """Stop the run of a trial; a driver that was killed on the way is followed by one that does it again."""
-        reason = f"pruned at step {rung}"
-        self._study.note(trial.number, reason=reason)
-        self._runs.cancel(trial.run, reason)
 
     def _settle(self, trial: Trial, status: RunStatus) -> None:
         """Tell how a run ended; values are those of its record."""
         cost = {"steps": status.step}
         spent = {} if trial.taken else {"hours": status.hours, "money": status.money}
-        pruned = self._study.pruned_at(trial.number) is not None
+        pruned = self._study.is_pruned(trial.number)
         for rung in self._request.rungs if self._rounds is None else (self._rounds.end_of(trial.number),):
             value = (
                 status.at(rung, self._request.measured_by)

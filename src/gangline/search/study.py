@@ -134,10 +134,10 @@ class SearchStudy:
             self._opened.pruner.prune(self._opened, self._frozen()[number])
         return judged[str(step)]
 
-    def pruned_at(self, number: int) -> int | None:
-        """The rung at which the pruner stopped a trial; None: it goes on."""
-        judged: dict[str, bool] = self._frozen()[number].user_attrs.get(_JUDGED, {})
-        return next((int(step) for step, goes_on in judged.items() if not goes_on), None)
+    def is_pruned(self, number: int) -> bool:
+        """Whether the pruner stopped a trial and that was noted, which follows all that the pruner remembers."""
+        own = self._frozen()[number].user_attrs
+        return bool(own.get("reason")) and not all(own.get(_JUDGED, {}).values())
 
     def tell(self, number: int, state: TrialState, values: Sequence[float] | None = None) -> None:
         """The end of a trial; of one that has ended already, nothing."""

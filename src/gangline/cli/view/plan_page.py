@@ -7,7 +7,7 @@ from gangline.cli.output import wrap_facts
 from gangline.cli.view.plan_table import money_words, plan_table, step_words
 from gangline.planner.choice import PlanChoice
 from gangline.planner.layouts.layout import program_decides
-from gangline.planner.pool import NO_GPU, gpu_table
+from gangline.planner.pool import gpu_table
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
 from gangline.spec.config.site import Site
@@ -107,7 +107,8 @@ def _memory_bytes(kind: Inventory, site: Site) -> float:
     """Memory of one GPU; 0: not known, or there is none."""
     if kind.gpus is None:
         return 0.0
-    return float(kind.gpus.memory_bytes or (gpu_table(site, kind.gpus.name) or NO_GPU).memory_bytes)
+    table = gpu_table(site, kind.gpus.name)
+    return float(kind.gpus.memory_bytes or (table.memory_bytes if table else 0))
 
 
 def _program(choice: PlanChoice) -> Iterator[Fact]:
