@@ -19,7 +19,7 @@ from gangline.fabric.inventory import Fabric, Group
 from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.stages.hypothetical import plan_hypothetically
 from gangline.planner.formula.evaluate import evaluate
-from gangline.spec.config.line import MeshTable, PlanTable
+from gangline.spec.config.line import MeshTable, PlanTable, ProjectTable
 from gangline.spec.forecast import MemoryCause
 
 BARS = {
@@ -99,6 +99,16 @@ def test_ranks_of_a_matrix_rule_are_in_the_document_where_reasons_are_asked_for(
     (plan,) = json.loads(gangline("plan", "--json", "--why").stdout)["optimizer"]
     assert len(plan["ranks"]) == plan["owners"] * plan["hosts"] == 16
     assert {each["name"] for each in plan["phases"]} >= {"compute"}
+
+
+def test_a_program_has_the_table_of_its_shape_too():
+    project = ProjectTable(name="demo", command=("python", "x.py"))
+    wanted = replace(line(batch=256, steps=2000), project=project, plan=PlanTable(transformer=EIGHT))
+    found = plan_hypothetically(SimpleNamespace(line=wanted), site=SITE, inventory=gpus(8, 2, name="a100"))
+    lines = hypothetical_page(found, why=False).splitlines()
+    assert lines[2].split()[0] == "PLAN"
+    assert "✓ chosen" in lines[3]
+    assert any(each.startswith("chosen    zero2-16") for each in lines)
 
 
 def test_eighty_columns_are_enough():

@@ -38,11 +38,13 @@ def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: i
         terms: Name of a plan whose numbers to show.
         width: Columns of the terminal; None: there is none, and no line is wrapped.
     """
-    notes = [("note", trouble) for trouble in found.problems]
-    facts = [("data", found.data), ("packages", found.environment)]
-    if found.sandbox.engine == "pod" and not program_decides(found.request.line):
-        facts.insert(0, ("model", f"looked at in {found.sandbox.text}"))
-    return _page(found, [found.run], [*facts, *notes], why=why, terms=terms, width=width)
+    is_program = program_decides(found.request.line)
+    is_in_pod = found.sandbox.engine == "pod" and not is_program
+    facts = [
+        ("model", f"looked at in {found.sandbox.text}" if is_in_pod else ""), ("data", found.data),
+        ("packages", found.environment), *(("note", trouble) for trouble in found.problems),
+    ]  # fmt: skip
+    return _page(found, [found.run], facts, is_program=is_program, why=why, terms=terms, width=width)
 
 
 def hypothetical_page(
@@ -50,15 +52,17 @@ def hypothetical_page(
 ) -> str:
     """Page of a line on devices that are asked about; arguments are those of `plan_page`."""
     facts = [("links", found.links), ("network", found.certificate.line if found.certificate else "")]
-    return _page(found, [], facts, why=why, terms=terms, width=width)
+    return _page(found, [], facts, is_program=False, why=why, terms=terms, width=width)
 
 
 def _page(
-    found: Planned, title: list[str], more: list[Fact], *, why: bool, terms: str | None, width: int | None
-) -> str:
-    choice, is_program = found.choice, program_decides(found.request.line)
+    found: Planned, title: list[str], more: list[Fact], *, is_program: bool, why: bool, terms: str | None,
+    width: int | None,
+) -> str:  # fmt: skip
+    """Lines of both kinds of page; of a program that decides how it trains there is no table."""
+    choice = found.choice
     facts = [
-        *(_program(choice) if is_program else _chosen(choice)), *(("", each) for each in _forecast(found)),
+        *(_program(choice) if is_program else _chosen(choice)), *(("", each) for each in _forecast(found, is_program)),
         *_search(choice), ("budget", f"{MARKS[found.budget.verdict]} {found.budget.reason}"),
         ("elastic", _other_sizes(choice, is_program)), *_saves(found),
         *(() if is_program else _optimizer(found, why=why)), *more,
@@ -125,7 +129,7 @@ def _chosen(choice: PlanChoice) -> Iterator[Fact]:
         yield "", f"pipeline {choice.pp_schedule}: {percent(choice.forecast.bubble)} of its time idle"
 
 
-def _forecast(found: Planned) -> Iterator[str]:
+def _forecast(found: Planned, is_program: bool) -> Iterator[str]:
     """A step by its largest parts, how far to trust it, what no plan goes below, and the whole training."""
     choice, plan = found.choice, found.site.plan
     forecast, gpus = choice.forecast, f"{choice.mesh.world_size:,} GPUs"
@@ -133,13 +137,13 @@ def _forecast(found: Planned) -> Iterator[str]:
         large = [each for each in forecast.terms if each.seconds > 0.01 * forecast.step_seconds]
         largest = sorted(large, key=lambda each: -each.seconds)[:3]
         parts = ", ".join(f"{each.part} {step_words(each.seconds)}" for each in largest)
-        trust = f"not corrected by any run yet, band {percent(plan.band)}" if forecast.is_first else ""
+        trust = f"within {percent(plan.band)}"
+        if forecast.is_first:  # cores are shared, so that the band of plans on them is another one
+            band = f", band {percent(plan.band)}" if choice.device == "cuda" else ""
+            trust = f"not corrected by any run yet{band}"
         made_of = f": {parts}" if parts else ""
-        yield (
-            f"step {step_words(forecast.step_seconds)}{made_of} · {forecast.origin}, "
-            f"{trust or f'within {percent(plan.band)}'}"
-        )
-    elif forecast.missing and not program_decides(found.request.line):
+        yield f"step {step_words(forecast.step_seconds)}{made_of} · {forecast.origin}, {trust}"
+    elif forecast.missing and not is_program:
         yield f"no step time: {forecast.missing}"
     if (least := _bound_seconds(choice, found.request.line.train.global_batch)) is not None:
         hidden = f"overlap {percent(plan.overlap)}" if plan.overlap else "overlap 0: worst case, not yet measured here"
