@@ -83,6 +83,7 @@ def guess_line(
     if entry and not (chosen.module.only_defines or entry.command):
         entry = None
     lock = guess_lock(files, tracked=tracked, untracked=untracked)
+    locked = GuessedKey(table="env", name="lock", value=lock.path, origin="its packages have hashes")
     keys = [
         GuessedKey(table="project", name="name", value=_slug(folder), origin="the folder's name"),
         *(_declared_command(chosen, stage) if stage else _command(choice, entry)),
@@ -90,11 +91,7 @@ def guess_line(
         *_exclude(files, tracked),
         *_written(chosen, stage),
         *_single_process(chosen),
-        *(
-            [GuessedKey(table="env", name="lock", value=lock.path, origin="its packages have hashes")]
-            if lock.path
-            else []
-        ),
+        *([locked] if lock.path else []),
         *number_keys(chosen, is_declared=stage is not None),
         *_branches(branch),
     ]

@@ -100,7 +100,7 @@ def test_the_nearest_are_those_that_run_and_two_of_each_kind_that_does_not(rows)
     assert len(shown) == MOST_ROWS
 
 
-def test_plans_that_share_a_name_are_told_apart_by_their_degrees(choice, rows):
+def test_plans_that_share_a_name_differ_by_their_degrees(choice, rows):
     names = [name for name, _ in rows]
     assert len(set(names)) == len(names) > len({each.name for each in choice.candidates})
     assert all(choice.candidate(name) is each for name, each in rows)

@@ -25,7 +25,7 @@ _VERDICTS = {"chosen": "✓ chosen", "runner_up": "runner-up", "no_fit": "✗"}
 """Marks that are not the verdict itself; the reason of a plan without room begins with its words."""
 _UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 _LEAST_ROOM = 32
-"""Least width of a reason beside its numbers; with less it goes below them."""
+"""Least width of a reason next to its numbers; with less it goes below them."""
 _MOST_LETTERS = 160
 _INDENT = " " * 4
 _GAP = "  "
@@ -93,7 +93,7 @@ def memory_bar(causes: Sequence[MemoryCause], capacity_bytes: float) -> str:
 
 
 def _lines(shown: Sequence[Row], bars: Sequence[str], reasons: Sequence[str], width: int | None) -> list[str]:
-    """The rows with as much of their memory as has room: reasons beside the numbers, else below them after the bar."""
+    """The rows with as much of their memory as has room: reasons next to the numbers, else below them after the bar."""
     start = [
         _Column("PLAN", [name for name, _ in shown], is_number=False),
         _Column(
