@@ -15,9 +15,9 @@ import time
 from math import inf, log1p
 from statistics import median
 
-from gangline.fabric.links import HEALTHY_LOSS, PROBES_PER_SECOND, LossTest
-from gangline.fabric.step_times import WORK, PeerGroup, WindowTimes
-from gangline.fabric.stragglers import StragglerDetector, window_steps
+from gangline.fabric.probe.links import HEALTHY_LOSS, PROBES_PER_SECOND, LossTest
+from gangline.fabric.reliability.step_times import WORK, PeerGroup, WindowTimes
+from gangline.fabric.reliability.stragglers import StragglerDetector, window_steps
 
 RANKS, SIGMA, SLOWER = 1024, 0.03, 1.10
 BOUND_SECONDS = {1.0: 2.0, 0.01: 30.0, 0.001: 360.0}

@@ -15,8 +15,8 @@ from pathlib import Path
 from random import Random
 from statistics import mean, quantiles
 
-from gangline.fabric.mapping import EdgeBytes
-from gangline.fabric.tiles import map_cells
+from gangline.fabric.placement.mapping import EdgeBytes
+from gangline.fabric.placement.tiles import map_cells
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))

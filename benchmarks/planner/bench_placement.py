@@ -2,9 +2,9 @@
 
 In the stream a gang without room is turned away, in the queue it waits: by age, or the largest first.
 
-Free servers are drawn for each call. `pure` is `fabric.placement`, `placer` also what the placer does around it,
-from one `ServerCapacity` a server. Times are processor seconds. Bounds (p99): 5 ms at 16,384 GPUs, 20 ms at 163,840.
-Prints JSON; exit 1 if a bound is missed.
+Free servers are drawn for each call. `pure` is `fabric.placement.selection`, `placer` also what the placer does around
+it, from one `ServerCapacity` a server. Times are processor seconds. Bounds (p99): 5 ms at 16,384 GPUs, 20 ms at
+163,840. Prints JSON; exit 1 if a bound is missed.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from gangline.fabric.placement import FreeGroup, select_servers
+from gangline.fabric.placement.selection import FreeGroup, select_servers
 from gangline.launch.kubernetes.placement import server_selection
 from gangline.launch.kubernetes.placement.gang_request import GangRequest
 from gangline.launch.kubernetes.placement.server_selection import ServerCapacity

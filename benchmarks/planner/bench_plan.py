@@ -25,8 +25,8 @@ from tests.planner.transformers import H100, transformer
 
 from gangline.planner.choice import PlanChoice, choose_plan
 from gangline.planner.formula.evaluate import evaluate
-from gangline.planner.formula.search import formula_profile
-from gangline.planner.formula.unlike import Side, evaluate_unlike
+from gangline.planner.formula.inputs import formula_profile
+from gangline.planner.formula.unlike import evaluate_unlike
 from gangline.spec.config.line import MeshTable
 from gangline.spec.transformer import Transformer
 
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=100)
     calls = parser.parse_args().calls
     rows = {
-        "reference case, every candidate": measure(calls, lambda: evaluate(R1).num_weighed),
+        "reference case, every candidate": measure(calls, lambda: evaluate(R1).search.num_weighed),
         "reference case, whole plan": measure(calls, lambda: _candidates(_reference())),
         "8e9 on 16 GPUs, every axis": measure(calls // 5, lambda: _candidates(_plan(EIGHT, nodes=2, batch=256))),
         "175e9 on 16,384 GPUs, every axis": measure(
@@ -87,10 +87,8 @@ def _two_kinds(*, servers: int) -> int:
         R1.space, world_size=16 * servers, global_batch=64 * servers, pp=(1,), cp=(1, 2, 4, 8),
         micro_batches=(1, 2, 4, 8, 16),
     )  # fmt: skip
-    first, second = (
-        Side(question=replace(R1, space=space, hardware=each), ranks=8 * servers) for each in (fast, R1.hardware)
-    )
-    return evaluate_unlike((first, second), band=0.05).num_candidates
+    first, second = (replace(R1, space=space, hardware=each) for each in (fast, R1.hardware))
+    return evaluate_unlike((first, second), (8 * servers, 8 * servers), band=0.05)[1].num_candidates
 
 
 def _reference() -> PlanChoice:

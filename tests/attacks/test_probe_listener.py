@@ -8,9 +8,9 @@ from contextlib import suppress
 import pytest
 from tests.contracts.launcher.gangs import poll
 
-from gangline.fabric import probe
-from gangline.fabric.probe import MOST_UNSIGNED, Listener
-from gangline.fabric.probe_client import ask
+from gangline.fabric.probe import listener as listener_module
+from gangline.fabric.probe.client import ask
+from gangline.fabric.probe.listener import MOST_UNSIGNED, Listener
 
 pytestmark = pytest.mark.row("C8")
 SECRET = b"a secret of some length"
@@ -38,7 +38,7 @@ def hold(listener):
 
 
 def test_a_crowd_of_connections_has_few_threads_and_hinders_no_one(listener, hold, monkeypatch):
-    monkeypatch.setattr(probe, "TIMEOUT_SECONDS", 600.0)  # no time ends one: the next does
+    monkeypatch.setattr(listener_module, "TIMEOUT_SECONDS", 600.0)  # no time ends one: the next does
     before = threading.active_count()
     held = hold(4 * MOST_UNSIGNED)
     assert ask(listener.address, SECRET, PROBE, timeout_seconds=60) == {"results": []}
@@ -47,7 +47,7 @@ def test_a_crowd_of_connections_has_few_threads_and_hinders_no_one(listener, hol
 
 
 def test_a_request_that_drips_is_not_waited_for(listener, hold, monkeypatch):
-    monkeypatch.setattr(probe, "TIMEOUT_SECONDS", 0.6)
+    monkeypatch.setattr(listener_module, "TIMEOUT_SECONDS", 0.6)
     (held,) = hold(1)
     began = time.monotonic()
     with suppress(OSError):

@@ -9,9 +9,9 @@ from gangline.cli.commands.fabric import app
 from gangline.cli.fabric_probe import ProbeReport, listeners_of
 from gangline.cli.workspace import open_workspace
 from gangline.errors import CapacityError, UsageError
-from gangline.fabric.probe import Listener
-from gangline.fabric.probe_packets import ProbeResult
-from gangline.fabric.telemetry import diagnose_probes
+from gangline.fabric.probe.listener import Listener
+from gangline.fabric.probe.packets import ProbeResult
+from gangline.fabric.probe.telemetry import diagnose_probes
 from gangline.line.gangs.stated_network import read_measurement
 
 GROUPS = """

@@ -3,6 +3,7 @@
 import pytest
 
 from gangline.cli.output import print_or_write, terminal_width
+from gangline.cli.terminal import show_in_browser
 from gangline.errors import StorageError
 
 
@@ -28,3 +29,16 @@ def test_a_place_that_takes_no_file_is_reported_as_such(tmp_path, place):
 
 def test_no_one_who_looks_gets_the_width_that_was_asked_for():
     assert (terminal_width(), terminal_width(80)) == (100, 80)
+
+
+def test_without_a_browser_the_page_is_named(monkeypatch, capsys, tmp_path):
+    asked = []
+    monkeypatch.setattr("webbrowser.open", asked.append)
+    page = tmp_path / "a page.html"
+    show_in_browser(page)
+    show_in_browser("http://127.0.0.1:4750/")
+    assert asked == [f"file://{tmp_path}/a%20page.html", "http://127.0.0.1:4750/"]
+    assert [line.rpartition("; ")[2] for line in capsys.readouterr().err.splitlines()] == [
+        f"open {page} yourself",
+        "open http://127.0.0.1:4750/ yourself",
+    ]

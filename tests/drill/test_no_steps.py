@@ -3,9 +3,9 @@
 import pytest
 from tests.line import repositories
 
-from gangline.cli.view.summary_lines import next_steps
 from gangline.drill.run import drill
 from gangline.errors import ConfigError, UsageError
+from gangline.report.next_commands import next_steps
 
 PLAIN = "print('training')  # gangline may come later\n"
 BEATS = "from gangline.train import heartbeat\nfor step in range(3):\n    heartbeat.beat(step)\n"

@@ -9,12 +9,12 @@ from itertools import permutations
 import pytest
 from tests.planner.formula.reference import R1, SPACE, USABLE
 
-from gangline.fabric.clos import clos_counts
-from gangline.fabric.collectives import algorithm_bandwidth, bus_factor, fit_speed_up, speed_up
-from gangline.fabric.failures import PRESETS, interrupt_probability, interruption_rate, longest_loss_seconds
-from gangline.fabric.interval import write_seconds
-from gangline.fabric.paths import hashed_load
-from gangline.fabric.rings import ring_crossings
+from gangline.fabric.reliability.failures import PRESETS, interrupt_probability, interruption_rate, longest_loss_seconds
+from gangline.fabric.reliability.interval import write_seconds
+from gangline.fabric.topology.clos import clos_counts
+from gangline.fabric.traffic.collectives import algorithm_bandwidth, bus_factor, fit_speed_up, speed_up
+from gangline.fabric.traffic.paths import hashed_load
+from gangline.fabric.traffic.rings import ring_crossings
 from gangline.planner.formula.evaluate import evaluate
 from gangline.planner.formula.memory import state_memory
 from gangline.planner.layouts.bubble import bubble
@@ -43,7 +43,8 @@ def groups_of(mesh, axis):
 def state_bytes(wrapping, ranks, *, sync="each"):
     """Of a parameter on one of `ranks` data-parallel ranks, in float32: 4 weights, 4 gradients, 8 of AdamW."""
     mesh = Mesh(dp_shard=ranks) if wrapping.shards else Mesh(dp_replicate=ranks)
-    return sum(state_memory(WrappedLayout.of(mesh=mesh, wrapping=wrapping), 1.0, sync=sync, width_bytes=4))
+    question = replace(R1, precision="fp32")
+    return sum(state_memory(question, WrappedLayout.of(mesh=mesh, wrapping=wrapping), 1.0, sync=sync))
 
 
 def test_q2_gpus_that_hold_260_billion_parameters():

@@ -10,8 +10,9 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 KEEPER = SOURCE / "gangline" / "keeper"
 ROOMS = (
-    "gangline.errors", "gangline.fabric.interval", "gangline.keeper", "gangline.procfs", "gangline.sanitize",
-    "gangline.spec", "gangline.storage.folder.durable_files", "gangline.storage.folder.safe_paths", "gangline.units",
+    "gangline.errors", "gangline.fabric.reliability.interval", "gangline.keeper", "gangline.procfs",
+    "gangline.sanitize", "gangline.spec", "gangline.storage.folder.durable_files",
+    "gangline.storage.folder.safe_paths", "gangline.units",
 )  # fmt: skip
 TRANSFER = {"gangline.checkpoint", "gangline.http", "gangline.storage", "stamina"}
 """What the processes that talk to the store import besides; they start by module name."""

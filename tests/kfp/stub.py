@@ -30,7 +30,7 @@ class Stub:
         self.threads = []
 
     def fault(self, method: str, end: str, what: "int | str", times: int = 1) -> None:
-        """`what`: a status before anything is done; "lost": done, but not answered; "html": another server's words."""
+        """`what`: a status before anything is done; "lost": done, but not answered; "html", "nested": no JSON."""
         self.faults.extend([(method, end, what)] * times)
 
     def take_fault(self, method: str, path: str) -> "int | str | None":
@@ -111,8 +111,8 @@ def answer_to(handler: BaseHTTPRequestHandler, stub: Stub, method: str) -> None:
         say(handler, 401, {"message": "no such token"})
     elif isinstance(fault, int):
         say(handler, fault, {"message": "as asked"})
-    elif fault == "html":
-        send(handler, 200, b"<html>", "text/html")
+    elif fault in ("html", "nested"):
+        send(handler, 200, b"<html>" if fault == "html" else b"[" * 100_000, "text/html")
     elif path.endswith("/log"):
         node = path.split("/")[-2]
         send(handler, 200 if node in stub.logs else 500, stub.logs.get(node, "gone").encode(), "text/plain")

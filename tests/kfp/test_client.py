@@ -158,8 +158,9 @@ def test_the_token_is_asked_for_at_every_request(stub):
         client.check()
 
 
-def test_another_server_at_that_address_is_said_so(erring, stub):
-    stub.fault("GET", "/healthz", "html")
+@pytest.mark.parametrize("words", ["html", "nested"])
+def test_another_server_at_that_address_is_said_so(erring, stub, words):
+    stub.fault("GET", "/healthz", words)
     with pytest.raises(ConfigError, match=r"kfp\.endpoint"):
         erring.check()
 

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_matrix
 
-from gangline.fabric.mapping import EdgeBytes
+from gangline.fabric.placement.mapping import EdgeBytes
 
 
 def least_bytes(

@@ -8,7 +8,7 @@ from tests.planner.formula.test_reference_case import SITE as A100S
 from tests.planner.transformers import EIGHT, H100, MIXTURE, ONE, transformer
 
 from gangline.planner.choice import choose_plan
-from gangline.planner.formula.search import formula_profile
+from gangline.planner.formula.inputs import formula_profile
 from gangline.planner.plans import make_plan
 from gangline.spec.config.line import MeshTable
 from gangline.spec.data_source import DataSource

@@ -11,7 +11,7 @@ from tests.planner.transformers import ONE, transformer
 from gangline.errors import ConfigError
 from gangline.planner.choice import choose_plan
 from gangline.planner.forecast import formula_of
-from gangline.planner.formula.search import formula_profile
+from gangline.planner.formula.inputs import formula_profile
 from gangline.planner.gpu_kinds import choose_kinds
 from gangline.planner.layouts.layout import layout_of
 from gangline.planner.plans import make_plan

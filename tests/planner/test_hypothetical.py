@@ -6,7 +6,7 @@ import pytest
 from tests.planner.transformers import H100
 
 from gangline.errors import ConfigError
-from gangline.fabric.inventory import Fabric
+from gangline.fabric.topology.inventory import Fabric
 from gangline.planner.known_gpus import hypothetical_inventory, with_network
 from gangline.planner.pool import open_pool
 from gangline.spec.config.site import GpuTable, Site

@@ -6,7 +6,7 @@ import pytest
 from tests.planner.cases import line
 
 from gangline.errors import ConfigError
-from gangline.fabric.inventory import Fabric
+from gangline.fabric.topology.inventory import Fabric
 from gangline.planner.known_gpus import (
     KnownGpu,
     hypothetical_inventory,

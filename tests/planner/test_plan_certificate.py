@@ -10,10 +10,10 @@ from tests.planner.formula.reference import EIGHT
 from tests.planner.transformers import EIGHT as TRACED
 from tests.planner.transformers import H100, transformer
 
-from gangline.fabric.inventory import Fabric, Group
+from gangline.fabric.topology.inventory import Fabric, Group
 from gangline.planner.certificate import pipeline_traffic, plan_certificate, plan_rings
 from gangline.planner.choice import choose_plan
-from gangline.planner.formula.search import formula_profile
+from gangline.planner.formula.inputs import formula_profile
 from gangline.planner.known_gpus import with_network
 from gangline.spec.config.fabric import FailureRates
 from gangline.spec.config.line import MeshTable

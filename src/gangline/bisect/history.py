@@ -4,6 +4,7 @@ from gangline.errors import UsageError
 from gangline.git.repository import Repository
 from gangline.report.bisection.text import Culprit
 from gangline.report.comparison.types import FileChange
+from gangline.report.next_commands import bisection
 from gangline.spec.bisect import BisectCommit, BisectState
 
 
@@ -63,8 +64,4 @@ def _merge_commands(repository: Repository, state: BisectState) -> tuple[str, ..
     assert state.first_bad is not None, state.id
     first, *merged = repository.parents(state.first_bad)
     starts = ((repository.merge_base(first, each), each) for each in merged)
-    return tuple(
-        f"gangline bisect {state.metric} --good {start[:8]} --bad {each[:8]}"
-        for start, each in starts
-        if start not in (None, each)
-    )
+    return tuple(bisection(state.metric, start, each) for start, each in starts if start not in (None, each))

@@ -8,10 +8,9 @@ from typing import Any
 from gangline.bisect.surroundings import Surroundings
 from gangline.errors import BuildError, ConfigError, NonFiniteError, TrainingError
 from gangline.line.results.run_differences import read_differences
-from gangline.line.results.unreported_metrics import reported_no_steps
 from gangline.report.comparison.curves import curves_of
 from gangline.spec.record import Record
-from gangline.spec.run_flags import not_finite, was_drilled
+from gangline.spec.run_flags import not_finite, reported_no_steps, was_drilled
 from gangline.storage.objects.protocol import ObjectStore
 
 _ANY = ("evaluate.", "gate.", "prove.", "publish.", "trigger.", "plan.")

@@ -1,12 +1,17 @@
 """`--budget` of commands that train many times: hours of devices, or money that buys them."""
 
 import re
+import sys
+from typing import Annotated
+
+import typer
 
 from gangline.errors import UsageError
 from gangline.metrics.record_values import dearest_price
 from gangline.spec.config.site import Site
 from gangline.units import format_seconds
 
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking, whatever it costs.")]
 _BUDGET = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z-]*)\Z")
 
 
@@ -28,6 +33,18 @@ def budget_hours(text: str, site: Site) -> float:
     if price is None:
         raise UsageError(f"--budget {text!r}: site.toml has no gpu.NAME.price_per_hour; give hours: --budget 2h")
     return amount / price
+
+
+def confirm_cost() -> None:
+    """Ask the user whether to begin.
+
+    Raises:
+        UsageError: There is no terminal to confirm it.
+        typer.Abort: Somebody did not.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("wanted --budget or --yes without a terminal, found neither; --budget 1h sets a limit")
+    typer.confirm("Begin?", abort=True, err=True)
 
 
 def hours_text(hours: float, unit: str) -> str:

@@ -33,6 +33,9 @@ SetOption = Annotated[
 ]
 FormatOption = Annotated[str, typer.Option("--format", help="Format of the output: text, markdown or html.")]
 OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="File to write instead of stdout.")]
+DatabaseOption = Annotated[
+    str | None, typer.Option("--database", help="SQLite file or postgresql:// URL, in place of serve.database.")
+]
 CommitOption = Annotated[str | None, typer.Option("--commit", help="Commit, branch or tag.", show_default="HEAD")]
 AgainOption = Annotated[bool, typer.Option("--again", help="Start another attempt, even where one has ended.")]
 TargetOption = Annotated[

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TextIO
 
 import typer
@@ -14,6 +15,14 @@ from gangline.sanitize import visible
 def say(text: object = "", *, err: bool = False, nl: bool = True) -> None:
     """Print on stdout or stderr; with a line end unless `nl` is false."""
     typer.echo(visible(str(text)), err=err, nl=nl)
+
+
+def show_in_browser(page: Path | str) -> None:
+    """Open a file or a URL in the user's browser, or say that none could be started."""
+    import webbrowser
+
+    if not webbrowser.open(page.as_uri() if isinstance(page, Path) else page):
+        say(f"no browser could be started here; open {page} yourself", err=True)
 
 
 def say_over(text: str = "") -> None:

@@ -17,7 +17,7 @@ from gangline.storage import site_paths
 from gangline.storage.objects.protocol import ObjectStore
 
 if TYPE_CHECKING:
-    from gangline.fabric.inventory import Fabric
+    from gangline.fabric.topology.inventory import Fabric
 
 _MARKS = ("line.toml", ".gangline")
 

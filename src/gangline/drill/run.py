@@ -22,13 +22,13 @@ from gangline.launch.protocol import GangEvent
 from gangline.line.record import runs
 from gangline.line.record.observer import SilentObserver
 from gangline.line.request.run_request import RunRequest, resolve_request
-from gangline.line.results.unreported_metrics import reported_no_steps
 from gangline.line.run.cancel import cancel_run
 from gangline.line.stages.run_line import run_line
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.measurements import Drill
 from gangline.spec.record import Record, StageInfo
+from gangline.spec.run_flags import reported_no_steps
 from gangline.storage import site_paths
 from gangline.storage.objects.protocol import ObjectStore
 

@@ -227,15 +227,10 @@ def _host(origin: Origin) -> str:
 
 def _read(response: HttpResponse) -> ForgeResponse:
     headers = {name.lower(): value for name, value in response.headers.items()}
-    return ForgeResponse(response.status, headers, *_parsed(response.data))
-
-
-def _parsed(data: bytes) -> tuple[Any, bool]:
-    """What the JSON says, and whether it is JSON."""
     try:
-        return json.loads(data), True
-    except (ValueError, RecursionError):
-        return None, False
+        return ForgeResponse(response.status, headers, response.json())
+    except ValueError:
+        return ForgeResponse(response.status, headers, None, is_json=False)
 
 
 def _limit_seconds(answer: ForgeResponse) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from gangline.errors import GanglineError
-from gangline.fabric.interval import retuned_steps
+from gangline.fabric.reliability.interval import retuned_steps
 from gangline.keeper.coordination.factory import make_coordinator
 from gangline.keeper.coordination.protocol import Coordinator, GenerationStart
 from gangline.keeper.coordination.reports import LOG_LINES, NodeReport, report_of

@@ -114,11 +114,11 @@ class KfpHttp:
 
 
 def _read(method: str, path: str, response: HttpResponse) -> dict[str, Any]:
-    status, data = response.status, response.data
+    status = response.status
     if status in _AGAIN:
         raise OutcomeUnknown(f"{method} {path}: HTTP {status}")
     try:
-        answer = json.loads(data) if data else {}
+        answer = response.json() if response.data else {}
     except ValueError as error:
         raise ConfigError(_unexpected_response(method, path, status)) from error
     if not isinstance(answer, dict):

@@ -13,7 +13,7 @@ PUBLIC = {
     "cost.memory": ("num_owners",),
     "cost.optimizer": ("matrix_updates", "optimizer_model"),
     "forecast": ("calibrated_site",),
-    "formula.search": ("formula_profile",),
+    "formula.inputs": ("formula_profile",),
     "gpu_kinds": ("choose_kinds",),
     "known_gpus": (
         "GPUS_A_SERVER", "KnownGpu", "assumptions", "hypothetical_inventory", "with_known_gpus", "with_network",

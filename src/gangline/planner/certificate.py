@@ -1,15 +1,14 @@
 """What a plan asks of the network, and its certificate: where its stages and replicas are on a fabric. Pure."""
 
-from gangline.fabric.certificate import Certificate, PlanTraffic, certify
-from gangline.fabric.inventory import Fabric
-from gangline.fabric.mapping import EdgeBytes
-from gangline.fabric.order_paths import RingTraffic
-from gangline.fabric.tiles import planned_order
+from gangline.fabric.placement.certificate import Certificate, PlanTraffic, certify
+from gangline.fabric.placement.mapping import EdgeBytes
+from gangline.fabric.placement.tiles import planned_order
+from gangline.fabric.topology.inventory import Fabric
+from gangline.fabric.traffic.order_paths import RingTraffic
 from gangline.planner.choice import PlanChoice
 from gangline.planner.cost.traffic import edge_bytes, traced_rings
-from gangline.planner.formula.exchange import formula_rings
-from gangline.planner.formula.search import averaging_of
-from gangline.planner.formula.step_time import stages_of
+from gangline.planner.formula.memory import stages_of
+from gangline.planner.formula.step_time import formula_rings
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.settings import Setting, StepLoad, step_load
 from gangline.spec.config.line import Line
@@ -43,7 +42,7 @@ def plan_rings(choice: PlanChoice, profile: ModelProfile, *, line: Line, fullest
     if profile.trace(choice.precision) is not None:
         return traced_rings(profile, layout, load)
     stages = stages_of(model, choice.mesh.pp, choice.pp_schedule) if model and fullest else None
-    return formula_rings(profile, layout, load, averaging_of(line, profile), stages=stages)
+    return formula_rings(profile, layout, load, stages=stages)
 
 
 def _load(choice: PlanChoice, line: Line) -> StepLoad:

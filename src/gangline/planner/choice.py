@@ -5,29 +5,22 @@ Memory is computed by formula; step times come from earlier runs and forecasts, 
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
 from gangline.errors import UsageError
-from gangline.fabric.inventory import Fabric
+from gangline.fabric.topology.inventory import Fabric
 from gangline.planner.candidates import Ranking, evaluate_layouts, fitting_plan
+from gangline.planner.contest import SearchSummary
 from gangline.planner.cost.interruptions import save_costs_of
 from gangline.planner.layouts.layout import Layout, display_name, elastic_sizes, program_decides
 from gangline.planner.layouts.pipeline import choose_schedule, idle_share, require_stages
 from gangline.planner.pool import num_nodes
 from gangline.planner.problem import PlanProblem
-from gangline.planner.reasons import (
-    PROGRAM_DECIDES_REASON,
-    chosen_reason,
-    no_fit_reason,
-    refuse_all,
-    runner_up,
-    why_lost,
-    winner_reason,
-)
+from gangline.planner.reasons import chosen_reason, no_fit_reason, refuse_all, runner_up, why_lost
 from gangline.planner.request import Ask, PlanRequest
-from gangline.planner.settings import FittedSetting, line_memory
+from gangline.planner.settings import FittedSetting
 from gangline.planner.suggestion import FittingPlan, suggest_change
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
@@ -38,25 +31,6 @@ from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate, Device, Memory, PipelineSchedule, Precision, SaveCosts, Size
 from gangline.spec.profile import MeasuredRun, ModelProfile
 from gangline.spec.strategies import Strategy
-from gangline.spec.transformer import Transformer
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SearchSummary:
-    """What a choice was made from."""
-
-    num_candidates: int
-    """Each a layout with one way to run it."""
-    num_weighed: int
-    """Those that were weighed; the others lose by their bounds."""
-    num_fit: int
-    """Those of them that fit."""
-    bound_seconds: float | None
-    """No step on so many GPUs takes less; None: no rates are known."""
-    settings: dict[str, str] = field(default_factory=dict)
-    """How each layout would be run: `fsdp-16 b4s`."""
-    struck: dict[str, int] = field(default_factory=dict)
-    """Products of degrees that a rule left out, by the rule."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,17 +129,16 @@ def choose_plan(
 
         return choose_federated(line, site, inventory, choose=choose)
     request = ask(line, inventory)
-    if profile is not None and profile.transformer is not None and not profile.traces and not program_decides(line):
-        return choose_by_formula(request, profile.transformer, ask=ask, inventory=inventory)
+    if request.is_by_formula and not program_decides(line):
+        return choose_by_formula(request, ask=ask, inventory=inventory)
     ranking = evaluate_layouts(request)
     if not ranking.order:
         change = suggest_change(line, inventory, lambda *changed: fitting_plan(ask(*changed)))
-        misses = [(layout, request.fit(layout)) for layout in ranking.too_large]
-        raise refuse_all(request.pool, profile, request.optimizer.moment_bytes, misses, change)
+        raise refuse_all(request, ranking, change)
     return _choice(request, ranking)
 
 
-def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inventory: Inventory) -> PlanChoice:
+def choose_by_formula(request: PlanRequest, *, ask: Ask, inventory: Inventory) -> PlanChoice:
     """The plan of a model that is known by its shape alone.
 
     Raises:
@@ -173,25 +146,21 @@ def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inv
     """
     from gangline.planner.formula import choice as by_formula  # a model that was traced needs none of it
 
-    ranking = by_formula.rank_layouts(request, model)
+    ranking = by_formula.rank_layouts(request)
     chosen = ranking.chosen
     if chosen is None:
 
         def fitting(line: Line, inventory: Inventory) -> FittingPlan | None:
-            return by_formula.fitting_layout(ask(line, inventory), model)
+            return by_formula.fitting_layout(ask(line, inventory))
 
-        raise by_formula.refuse_layouts(request, ranking, model, suggest_change(request.line, inventory, fitting))
-    evaluation, setting = ranking.evaluation, chosen.setting
+        raise by_formula.refuse_layouts(request, ranking, suggest_change(request.line, inventory, fitting))
+    setting = chosen.setting
     candidates = by_formula.candidates_of(request, ranking)
     return plan_choice(
         request, candidates, micro_batch=setting.micro_batch, memory=setting.memory, forecast=candidates[0].forecast,
         pp_schedule=setting.schedule or "1f1b",
-        holds=lambda layout, micro_batch: by_formula.layout_holds(request, model, chosen, layout.mesh, micro_batch),
-        search=SearchSummary(
-            num_candidates=evaluation.num_candidates, num_weighed=evaluation.num_weighed, num_fit=evaluation.num_fit,
-            bound_seconds=None if ranking.missing else evaluation.bound_seconds,
-            settings={each.layout.name: each.name for each in ranking.order}, struck=dict(evaluation.ruled_out),
-        ),
+        holds=lambda layout, micro_batch: by_formula.layout_holds(request, chosen, layout.mesh, micro_batch),
+        search=replace(ranking.evaluation.search, settings={each.layout.name: each.name for each in ranking.order}),
     )  # fmt: skip
 
 
@@ -224,21 +193,12 @@ def plan_choice(
 
 
 def _candidate(request: PlanRequest, ranking: Ranking, layout: Layout, second: Layout | None) -> Candidate:
-    setting, line = request.setting(layout), request.line
     candidate = Candidate(
-        name=display_name(line, layout), strategy=layout.strategy, mesh=layout.mesh, verdict="no_fit",
-        reason=no_fit_reason(setting.fit), forecast=request.forecast(layout),
+        name=display_name(request.line, layout), strategy=layout.strategy, mesh=layout.mesh, verdict="no_fit",
+        reason=no_fit_reason(request.fit(layout)), forecast=request.forecast(layout),
     )  # fmt: skip
-    if layout == ranking.order[0] and program_decides(line):
-        return replace(candidate, verdict="chosen", reason=PROGRAM_DECIDES_REASON)
     if layout == ranking.order[0]:
-        reason = chosen_reason(
-            layout, setting, request.profile, moment_bytes=request.optimizer.moment_bytes,
-            is_requested=line.train.strategy != "auto",
-            is_only=len(ranking.runnable) + len(ranking.unsupported) == 1, line_memory=line_memory(line),
-            win_reason=winner_reason(request, ranking),
-        )  # fmt: skip
-        return replace(candidate, verdict="chosen", reason=reason)
+        return replace(candidate, verdict="chosen", reason=chosen_reason(request, ranking))
     if layout in ranking.order:
         lost = why_lost(request, ranking, layout)
         is_second = lost.verdict in ("lost", "more_axes") and layout == second

@@ -6,7 +6,7 @@ both ends are equal, and it is in the band unless the least cost and the band's 
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Generic, TypeVar
 
@@ -82,3 +82,21 @@ def unbeaten(costs: Mapping[T, TimeBounds], band: float) -> list[T]:
         if below == 0 or least[below - 1] >= bounds.least:
             found.append(each)
     return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchSummary:
+    """What a choice was made from."""
+
+    num_candidates: int
+    """Each a layout with one way to run it."""
+    num_weighed: int
+    """Those that were weighed; the others lose by their bounds."""
+    num_fit: int
+    """Those of them that fit."""
+    bound_seconds: float | None
+    """No step on so many GPUs takes less; None: no rates are known."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """How each layout would be run: `fsdp-16 b4s`."""
+    struck: dict[str, int] = field(default_factory=dict)
+    """Products of degrees that a rule left out, by the rule."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from gangline.errors import ConfigError
 from gangline.planner.choice import PlanChoice
 from gangline.planner.pool import Pool, check_world, is_whole, num_nodes, open_pool, ranks_per_node
-from gangline.planner.settings import WEIGHT_BYTES
+from gangline.planner.settings import WEIGHT_BYTES, Fit
 from gangline.spec.config.line import Line, MemoryTable
 from gangline.spec.config.rules_federated import LEAST_SUM
 from gangline.spec.config.site import Site
@@ -99,15 +99,12 @@ def _ranks(line: Line, pool: Pool, members: int, need_bytes: int | None) -> int:
         ranks = min(line.train.ranks, members)
         check_world(line, pool, ranks, shares=1)
         return ranks
-    ranks = min(pool.num_nodes * pool.preferred, members)
-    while ranks > 1 and not (is_whole(pool, ranks) and _holds(pool, ranks, need_bytes)):
-        ranks -= 1
-    return ranks
-
-
-def _holds(pool: Pool, ranks: int, need_bytes: int | None) -> bool:
-    usable = pool.usable_bytes(ranks_per_node(pool, ranks))
-    return usable is None or need_bytes is None or need_bytes <= usable
+    return next(
+        ranks
+        for ranks in range(min(pool.num_nodes * pool.preferred, members), 0, -1)
+        if ranks == 1
+        or (is_whole(pool, ranks) and Fit(need_bytes, pool.usable_bytes(ranks_per_node(pool, ranks))).holds)
+    )
 
 
 def _forecast(one: Forecast, ranks: int, *, simulated: bool) -> Forecast:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
-from gangline.fabric.mapping import EdgeBytes
+from gangline.fabric.placement.mapping import EdgeBytes
 from gangline.planner.cost.averaging import by_latency, exposed_buckets
 from gangline.planner.cost.exchange import wire_bytes
 from gangline.planner.cost.interruptions import save_every
@@ -15,7 +15,7 @@ from gangline.planner.layouts.layout import Layout
 from gangline.planner.layouts.pipeline import idle_share
 from gangline.planner.pool import Pool, ranks_per_node
 from gangline.planner.problem import PlanProblem
-from gangline.planner.settings import BACKWARD, GRADIENT_BYTES, Setting, StepLoad, step_load
+from gangline.planner.settings import BACKWARD, GRADIENT_BYTES, Fit, Setting, StepLoad, step_load
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory, Rates
@@ -33,8 +33,9 @@ def calibrated_site(
     return replace(site, plan=replace(site.plan, band=band, memory_margin=margin))
 
 
-def forecast_of(problem: PlanProblem, layout: Layout, options: Setting, memory_bytes: float | None) -> Forecast:
-    """What is known about `layout`: the state by formula, the step by equal runs, else part by part."""
+def forecast_of(problem: PlanProblem, layout: Layout, options: Setting, fit: Fit) -> Forecast:
+    """What is known about `layout`: its memory, the step by equal runs, else part by part, what saves and failures
+    cost."""
     line, pool, profile = problem.line, problem.pool, problem.profile
     way = options.words(line)
     equal = [each for each in equal_runs(problem, layout) if each.forecast.way in ("", way)]
@@ -44,21 +45,23 @@ def forecast_of(problem: PlanProblem, layout: Layout, options: Setting, memory_b
     wall = None if step is None else line.train.steps * (step + _of_saves(terms)) + _outside_steps(problem)
     hours = 0.0 if pool.device == "cpu" else None if wall is None else wall * layout.mesh.world_size / 3600
     trace = profile.trace(options.precision) if profile else None
-    return replace(
+    forecast = replace(
         by_parts,
         way=way,
         parameters=profile.parameters if profile else None,
-        memory_bytes=None if memory_bytes is None else round(memory_bytes),
+        memory_bytes=None if fit.need_bytes is None else round(fit.need_bytes),
+        memory_causes=fit.causes,
         step_seconds=step,
         wall_seconds=wall,
         gpu_hours=hours,
-        money=_money(hours, pool),
+        money=money_of(hours, pool),
         flops_per_sample=trace.flops_per_sample if trace else None,
         device_flops=pool.gpu.flops_per_second.get(options.precision),
         terms=terms,
         missing="" if equal else by_parts.missing,
         origin=f"measured n={len(equal)}" if equal else by_parts.origin,
     )
+    return problem.interrupted(forecast, layout.mesh.world_size)
 
 
 def equal_runs(problem: PlanProblem, layout: Layout) -> list[MeasuredRun]:
@@ -182,7 +185,8 @@ def _outside_steps(problem: PlanProblem) -> float:
     return max(0.0, median(known) - problem.site.plan.start_seconds) if known else 0.0
 
 
-def _money(hours: float | None, pool: Pool) -> float | None:
+def money_of(hours: float | None, pool: Pool) -> float | None:
+    """What so many GPU-hours cost; None: that, or a price, is not known."""
     if hours == 0:
         return 0.0
     return None if hours is None or pool.gpu.price_per_hour is None else hours * pool.gpu.price_per_hour
@@ -193,12 +197,8 @@ def gradient_buckets(
 ) -> GradientBuckets | None:
     """Those of a plan; None: it has no buckets.
 
-    Args:
-        profile: Of the model.
-        layout: Of the plan.
-        load: Of a step.
-        speeds: By which messages take their time, where they were measured or their latency is given.
-        compute_seconds: Of all passes of a step, the last of which hands out the gradients; None: not known.
+    Messages take their time where they were measured or their latency is given; `compute_seconds` are those of all
+    passes of a step, the last of which hands out the gradients.
     """
     if not (layout.wrapping.is_ddp and layout.traits.has_buckets):
         return None

@@ -10,15 +10,15 @@ from itertools import combinations
 
 from gangline.errors import ConfigError
 from gangline.planner.budget import PlanReason
-from gangline.planner.choice import PlanChoice, SearchSummary
-from gangline.planner.contest import Contender, TimeBounds, winner
+from gangline.planner.choice import PlanChoice
+from gangline.planner.contest import Contender, SearchSummary, TimeBounds, winner
 from gangline.planner.pool import has_own_rates
 from gangline.planner.reasons import slowest_part
 from gangline.planner.request import Ask, PlanRequest
 from gangline.spec.config.line import Line
 from gangline.spec.devices import Inventory
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Candidate, Verdict
+from gangline.spec.plan import Candidate
 from gangline.units import format_step
 
 
@@ -63,19 +63,21 @@ def choose_kinds(
     request = ask(line, kinds[0])
     plans, refused, first_error = [], [], None
     for each in kinds:
-        name = each.device_names
+        name, world = each.device_names, each.num_nodes * (each.gpus.count if each.gpus else 1)
         if each is not kinds[0] and not has_own_rates(request.site, name):
-            refused.append(_none(each, "unsupported", f"[gpu.NAME] of site.toml does not describe {name}"))
+            lacks = PlanReason("unsupported", f"[gpu.NAME] of site.toml does not describe {name}")
+            refused.append(_none(each, world, lacks))
             continue
         try:
             plans.append(KindsChoice(choose(each), each))
         except ConfigError as error:
             first_error = first_error or error
-            refused.append(_none(each, "no_fit", str(error).splitlines()[0]))
+            refused.append(_none(each, world, PlanReason("no_fit", str(error).splitlines()[0])))
     for first, second in combinations(kinds, 2):
-        found, both = unlike_gang(GpuPair.of(line, (first, second), ask)), replace(first, others=(second,))
-        if isinstance(found, Candidate):
-            refused.append(replace(found, name=f"{found.name} on {both.device_names}"))
+        pair, both = GpuPair.of(line, (first, second), ask), replace(first, others=(second,))
+        found = unlike_gang(pair)
+        if isinstance(found, PlanReason):
+            refused.append(_none(both, pair.world_size, found))
         else:
             plans.append(KindsChoice(found, both))
     if not plans:
@@ -84,13 +86,12 @@ def choose_kinds(
     return _best(request, plans, refused)
 
 
-def _none(kind: Inventory, verdict: Verdict, reason: str) -> Candidate:
-    """A kind of GPU without a plan of its own."""
-    world = kind.num_nodes * (kind.gpus.count if kind.gpus else 1)
-    mesh = Mesh(dp_replicate=world)
+def _none(devices: Inventory, world: int, reason: PlanReason) -> Candidate:
+    """A kind of GPU, or two of them with `world` GPUs, without a plan."""
     return Candidate(
-        name=f"ddp-{world} on {kind.device_names}", strategy="ddp", mesh=mesh, verdict=verdict, reason=reason
-    )
+        name=f"ddp-{world} on {devices.device_names}", strategy="ddp", mesh=Mesh(dp_replicate=world),
+        verdict=reason.verdict, reason=reason.words,
+    )  # fmt: skip
 
 
 def _best(request: PlanRequest, plans: Sequence[KindsChoice], refused: Sequence[Candidate]) -> KindsChoice:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from gangline.errors import ConfigError
-from gangline.fabric.inventory import Fabric
+from gangline.fabric.topology.inventory import Fabric
 from gangline.spec.config.fabric import FailureRates, Preset
 from gangline.spec.config.site import GpuTable, Site
 from gangline.spec.devices import Devices, Inventory

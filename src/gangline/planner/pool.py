@@ -1,10 +1,10 @@
 """Devices that a plan may use, and the world sizes and micro-batches that they, the line and the batch allow."""
 
-import math
 from dataclasses import dataclass, replace
+from math import isqrt
 
 from gangline.errors import ConfigError
-from gangline.fabric.inventory import Fabric
+from gangline.fabric.topology.inventory import Fabric
 from gangline.planner.known_gpus import LINK_LATENCIES, LINK_RATES, KnownGpu, peak_of
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import nearest_multiples
@@ -159,6 +159,12 @@ def choose_world(line: Line, pool: Pool) -> int:
     return _largest(line, pool, low, high)
 
 
+def most_ranks(line: Line, pool: Pool) -> int:
+    """Ranks of a line that does not say how many: all that are there, within its bounds."""
+    ranks = line.train.ranks
+    return max(ranks[0], min(ranks[1], pool.size)) if isinstance(ranks, tuple) else pool.num_nodes * pool.preferred
+
+
 def check_world(line: Line, pool: Pool, world: int, *, shares: int | None = None, key: str = "train.ranks") -> None:
     """Refuse a world size that is not there, splits a node, or does not divide the batch into `shares`."""
     if pool.device == "cuda" and world > pool.size:
@@ -235,12 +241,17 @@ def _uneven(line: Line, shares: int, key: str) -> str:
     )
 
 
+def divisors(number: int) -> list[int]:
+    """All of them, ascending."""
+    small = [each for each in range(1, isqrt(number) + 1) if number % each == 0]
+    return sorted({*small, *(number // each for each in small)})
+
+
 def _nearest_divisors(total: int, wanted: int) -> list[int]:
     """Largest divisor of `total` up to `wanted`, and the smallest above where there is one."""
-    small = [each for each in range(1, math.isqrt(total) + 1) if total % each == 0]
-    divisors = sorted({*small, *(total // each for each in small)})
-    below = max(each for each in divisors if each <= max(wanted, 1))
-    return [below, *[each for each in divisors if each > wanted][:1]]
+    every = divisors(total)
+    below = max(each for each in every if each <= max(wanted, 1))
+    return [below, *[each for each in every if each > wanted][:1]]
 
 
 FILLING_PER_STAGE = 4

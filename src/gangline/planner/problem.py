@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from gangline.fabric.inventory import Fabric
+from gangline.fabric.topology.inventory import Fabric
 from gangline.planner.budget import PlanReason, excess
 from gangline.planner.cost.calibration import Calibration, calibrate
 from gangline.planner.cost.interruptions import restart_time, with_interruptions
@@ -17,6 +17,7 @@ from gangline.spec.devices import Inventory, Rates
 from gangline.spec.forecast import Forecast
 from gangline.spec.plan import Precision
 from gangline.spec.profile import MeasuredRun, ModelProfile
+from gangline.spec.transformer import Transformer
 
 CPU_BAND = 0.30
 """Step times on shared cores repeat within this: a plan does not change for less."""
@@ -53,6 +54,18 @@ class PlanProblem:
             precision=choose_precision(line, inventory),
             history=[each for each in history if each.model in ("", model)],
         )  # fmt: skip
+
+    @property
+    def is_by_formula(self) -> bool:
+        """The model is known by its shape alone."""
+        return self.profile is not None and self.profile.transformer is not None and not self.profile.traces
+
+    @property
+    def transformer(self) -> Transformer:
+        """Shape of the model of a plan by formula."""
+        model = self.profile.transformer if self.profile else None
+        assert model is not None, "only models that are known by their shape"
+        return model
 
     @property
     def band(self) -> float:

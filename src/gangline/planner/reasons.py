@@ -1,15 +1,12 @@
 """Reasons of a choice: one sentence for each plan, with its numbers, and the verdict that it is about."""
 
-from collections.abc import Sequence
-
 from gangline.errors import ConfigError
 from gangline.planner.budget import PlanReason
 from gangline.planner.candidates import Ranking
 from gangline.planner.cost.memory import state_bytes
-from gangline.planner.layouts.layout import Layout
-from gangline.planner.pool import Pool
+from gangline.planner.layouts.layout import Layout, program_decides
 from gangline.planner.request import PlanRequest
-from gangline.planner.settings import Fit, FittedSetting
+from gangline.planner.settings import Fit, line_memory
 from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Memory
@@ -18,7 +15,7 @@ from gangline.spec.strategies import COPIES, ONE_RANK
 from gangline.units import format_bytes, format_count, format_step
 
 
-def winner_reason(request: PlanRequest, ranking: Ranking) -> str:
+def _win_words(request: PlanRequest, ranking: Ranking) -> str:
     """Why the best is another one than the first of the fixed order; empty: it is the first, or alone has a time."""
     winner, first = ranking.order[0], ranking.first
     if winner in ranking.over:
@@ -40,7 +37,7 @@ def why_lost(request: PlanRequest, ranking: Ranking, layout: Layout) -> PlanReas
     winner = ranking.order[0]
     if (known := _by_numbers(request, ranking, layout)) is not None:
         return known
-    plain = loser_reason(layout, winner, (request.setting(layout), request.setting(winner)))
+    plain = _by_simplicity(request, layout, winner)
     margin = _margin_words(request, ranking, layout)
     return PlanReason(plain.verdict, f"{margin}; {plain.words}" if margin else plain.words)
 
@@ -128,51 +125,34 @@ def _known(request: PlanRequest, *shapes: Layout) -> str:
     return "measured" if all(request.seconds(layout) is not None for layout in shapes) else "by forecast"
 
 
-PROGRAM_DECIDES_REASON = "the program decides how"
-
-_NOTHING = Memory()
-
-_ALONE = "one rank has nothing to share"
-
-
-def chosen_reason(
-    layout: Layout,
-    setting: FittedSetting,
-    profile: ModelProfile | None,
-    *,
-    moment_bytes: float,
-    is_requested: bool,
-    is_only: bool,
-    line_memory: Memory,
-    win_reason: str = "",
-) -> str:
-    """Why `layout` won: as the only one, or by `win_reason` over the first of the fixed order, with its numbers. What
-    was not known is said, too, and what was given up for memory beyond `line_memory`, which the line asks for."""
-    reason = (
-        "as the line asks"
-        if is_requested
-        else win_reason or _why(layout, setting.fit, profile, moment_bytes, is_only=is_only)
-    )
-    more = [_memory_savings_words(setting.memory, line_memory), _unknown(setting.fit, profile)]
+def chosen_reason(request: PlanRequest, ranking: Ranking) -> str:
+    """Why the best won: as the only one, or by its numbers over the first of the fixed order. What was not known is
+    said, too, and what was given up for memory beyond what the line asks for."""
+    line, setting = request.line, request.setting(ranking.order[0])
+    if program_decides(line):
+        return "the program decides how"
+    is_asked = line.train.strategy != "auto"
+    reason = "as the line asks" if is_asked else _win_words(request, ranking) or _why(request, ranking)
+    more = [_memory_savings_words(setting.memory, line_memory(line)), _unknown(setting.fit, request.profile)]
     return "; ".join([reason, *(each for each in more if each)])
 
 
-def _memory_savings_words(memory: Memory, line_memory: Memory = _NOTHING) -> str:
-    """How `memory` saves bytes at the cost of time where `line_memory` does not; empty: in no way."""
+def _memory_savings_words(memory: Memory, other: Memory) -> str:
+    """How `memory` saves bytes at the cost of time where the other does not; empty: in no way."""
     again = {"none": "", "full": "recomputes all blocks", "selective": "recomputes what is cheap"}
     word = memory.activation_checkpointing
     words = [
-        again.get(word, f"recomputes blocks ({word})") if word != line_memory.activation_checkpointing else "",
-        f"loss in {memory.loss_chunks} pieces" if memory.loss_chunks != line_memory.loss_chunks else "",
-        "gradients reduced after each pass" if memory.gradient_sync == "each" != line_memory.gradient_sync else "",
-        "shards wait on the host" if memory.offload == "cpu" != line_memory.offload else "",
+        again.get(word, f"recomputes blocks ({word})") if word != other.activation_checkpointing else "",
+        f"loss in {memory.loss_chunks} pieces" if memory.loss_chunks != other.loss_chunks else "",
+        "gradients reduced after each pass" if memory.gradient_sync == "each" != other.gradient_sync else "",
+        "shards wait on the host" if memory.offload == "cpu" != other.offload else "",
     ]
     return ", ".join(each for each in words if each)
 
 
-def loser_reason(layout: Layout, winner: Layout, settings: tuple[FittedSetting, FittedSetting]) -> PlanReason:
-    """Why `layout`, which fits, lost to `winner` where times do not tell; settings are those of both, in this order."""
-    own, other = settings
+def _by_simplicity(request: PlanRequest, layout: Layout, winner: Layout) -> PlanReason:
+    """Why `layout`, which fits, lost to `winner` where times do not tell."""
+    own, other = request.setting(layout), request.setting(winner)
     if layout.traits is ONE_RANK:
         return PlanReason("lost", f"one rank of {winner.mesh.world_size}: the others stay idle")
     if own.effort > other.effort:
@@ -223,10 +203,10 @@ def no_fit_reason(fit: Fit) -> str:
     return f"no fit: a rank needs {need} ({fit.cause}), it may hold {has}"
 
 
-def refuse_all(
-    pool: Pool, profile: ModelProfile | None, moment_bytes: float, misses: Sequence[tuple[Layout, Fit]], change: str
-) -> ConfigError:
+def refuse_all(request: PlanRequest, ranking: Ranking, change: str) -> ConfigError:
     """Nothing fits: the two nearest misses, and the smallest `change` that would do; empty: none was found."""
+    pool, profile, moment_bytes = request.pool, request.profile, request.optimizer.moment_bytes
+    misses = [(layout, request.fit(layout)) for layout in ranking.too_large]
     nearest = sorted(misses, key=lambda miss: miss[1].ratio or 0)[:2]
     needs = [
         f"{layout.name} needs {fit.ratio or 0:.1f} times what a rank may hold ({fit.cause})" for layout, fit in nearest
@@ -241,14 +221,19 @@ def refuse_all(
     )
 
 
-def _why(layout: Layout, fit: Fit, profile: ModelProfile | None, moment_bytes: float, *, is_only: bool) -> str:
+def _why(request: PlanRequest, ranking: Ranking) -> str:
+    layout, profile = ranking.order[0], request.profile
+    fit = request.fit(layout)
     if layout.traits is ONE_RANK:
-        return _ALONE if is_only else "only a single rank fits: several copies or pieces need more than is there"
+        if len(ranking.runnable) + len(ranking.unsupported) == 1:
+            return "one rank has nothing to share"
+        return "only a single rank fits: several copies or pieces need more than is there"
     if layout.traits is COPIES:
         return "fits every rank whole, nothing to shard" if fit.ratio is not None else "one axis, one all-reduce a step"
     if layout.mesh.tp * layout.mesh.pp * layout.mesh.cp > 1:
         return "sharing data alone does not fit: " + _cuts(layout.mesh)
-    whole = Fit(state_bytes(profile, moment_bytes) if profile else None, fit.usable_bytes).ratio
+    state = state_bytes(profile, request.optimizer.moment_bytes) if profile else None
+    whole = Fit(state, fit.usable_bytes).ratio
     return "spends less time on saving memory than copies" if whole is None or whole <= 1 else _of_shards(layout, whole)
 
 

@@ -1,7 +1,7 @@
 """PlanRequest: one line on one device pool; caches settings, fits and forecasts of layouts."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median
 
 from gangline.planner.contest import TimeBounds
@@ -105,25 +105,21 @@ class PlanRequest(PlanProblem):
         equal = [each.step_seconds for each in equal_runs(self, layout)]
         return median(equal) if equal else None
 
-    def forecast(self, layout: Layout, micro_batch: int | None = None) -> Forecast:
-        """Forecast of `layout` as `setting` runs it, or in passes of so many samples."""
+    def forecast(self, layout: Layout) -> Forecast:
+        """Forecast of `layout` as `setting` runs it."""
         setting = self.setting(layout)
-        options = self._options(layout, micro_batch or setting.micro_batch, setting.memory)
-        fit = self.fit_of(layout, options.micro_batch, setting.memory)
-        found = replace(forecast_of(self, layout, options, fit.need_bytes), memory_causes=fit.causes)
-        return self.interrupted(found, layout.mesh.world_size)
+        return forecast_of(self, layout, self._options(layout, setting), setting.fit)
 
     def formula(self, layout: Layout) -> Forecast:
         """Forecast of `layout` as `setting` runs it, whatever equal runs took."""
-        setting = self.setting(layout)
-        return self._formula(layout, self._options(layout, setting.micro_batch, setting.memory))
+        return self._formula(layout, self._options(layout, self.setting(layout)))
 
     def time_bounds(self, layout: Layout) -> TimeBounds | None:
         """Seconds of a step by forecast; None: there is none."""
         return self._time_bounds(layout, self.setting(layout))
 
     def _time_bounds(self, layout: Layout, setting: FittedSetting) -> TimeBounds | None:
-        options = self._options(layout, setting.micro_batch, setting.memory)
+        options = self._options(layout, setting)
         most = self._formula(layout, options).step_seconds
         least = None if most is None else self._formula(layout, options, overlap=1.0).step_seconds
         return None if most is None or least is None else TimeBounds(most, least)
@@ -135,9 +131,11 @@ class PlanRequest(PlanProblem):
             self._formulas[key] = formula_of(self, layout, options, overlap=overlap)
         return self._formulas[key]
 
-    def _options(self, layout: Layout, micro_batch: int, memory: Memory) -> Setting:
-        schedule = schedule_of(self.line, layout.mesh, micro_batch, self.profile)
-        return Setting(micro_batch=micro_batch, precision=self.precision, schedule=schedule, memory=memory)
+    def _options(self, layout: Layout, setting: FittedSetting) -> Setting:
+        return Setting(
+            micro_batch=setting.micro_batch, precision=self.precision, memory=setting.memory,
+            schedule=schedule_of(self.line, layout.mesh, setting.micro_batch, self.profile),
+        )  # fmt: skip
 
 
 Ask = Callable[[Line, Inventory], PlanRequest]

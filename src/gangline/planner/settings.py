@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import Literal
+from math import inf
 
+from gangline.planner.layouts.enumerate import Sync
 from gangline.planner.layouts.layout import Layout
 from gangline.spec.compression import Compression
 from gangline.spec.config.line import Line
@@ -12,7 +13,7 @@ from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.forecast import MemoryCause
 from gangline.spec.plan import Device, Memory, PipelineSchedule, Precision
 from gangline.spec.profile import ModelProfile
-from gangline.spec.strategies import outer_interval
+from gangline.spec.strategies import Wrapping, outer_interval
 
 WEIGHT_BYTES = 4
 """Bytes of a master weight on a rank and in a checkpoint; the optimizer's moments come on top."""
@@ -29,6 +30,11 @@ PASS_BYTES: Mapping[Precision, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
 SHARES = {"none": 1.0, "selective": 0.8, "full": 0.15}
 """Activations kept by a word of `activation_checkpointing`, rounded up from what transformer blocks keep; cheaper ones
 first."""
+
+
+def block_interval(word: str) -> float:
+    """Blocks of which one is computed again by a word of `activation_checkpointing`; infinite: none is."""
+    return {"none": inf, "selective": inf, "full": 1.0}.get(word) or int(word.removeprefix("every_"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +106,15 @@ class StepLoad(Setting):
     outer_steps: int = 1
     """Steps between two exchanges of drifting replicas."""
     bucket_bytes: int | None = None
-    """Size of buckets of averaged gradients; None: torch's own."""
+    """Size of DDP's buckets; None: torch's own."""
     moment_bytes: float = ADAMW_MOMENT_BYTES
     """Bytes that the optimizer keeps for each parameter."""
+
+    def rounds(self, wrapping: Wrapping) -> tuple[int, int]:
+        """Times that a rank gathers its shards, once or twice a micro-batch if it reshards, and that gradients are
+        reduced."""
+        each = wrapping.shards and self.memory.gradient_sync == "each"
+        return 2 * self.micro_batches if wrapping.reshards else 1, self.micro_batches if each else 1
 
 
 def step_load(line: Line, layout: Layout, setting: Setting) -> StepLoad:
@@ -112,7 +124,7 @@ def step_load(line: Line, layout: Layout, setting: Setting) -> StepLoad:
         micro_batch=setting.micro_batch, precision=setting.precision, memory=setting.memory, schedule=setting.schedule,
         micro_batches=max(1, round(train.global_batch / layout.mesh.data_parallel / setting.micro_batch)),
         compression=train.compression, outer_steps=outer_interval(layout.strategy, train.compression.outer_steps),
-        bucket_bytes=bucket_bytes(line) if layout.traits.has_buckets else None,
+        bucket_bytes=bucket_bytes(line),
     )  # fmt: skip
 
 
@@ -152,14 +164,7 @@ def effort(memory: Memory) -> int:
 
 
 def memories(line: Line, layout: Layout, device: Device, profile: ModelProfile | None) -> Iterator[Memory]:
-    """What `train.memory` leaves open, cheapest first: nothing is recomputed or moved without need.
-
-    Args:
-        line: What it says of a key is what is yielded.
-        layout: That is to be run so.
-        device: That it runs on.
-        profile: Of the model; None: nothing is known of it.
-    """
+    """What `train.memory` leaves open, cheapest first: nothing is recomputed or moved without need."""
     asked, requested = line_memory(line), line.train.memory.offload
     offloads = ["none"] if requested == "auto" else [requested]
     if requested == "auto" and device == "cuda" and layout.wrapping.shards and profile is not None:
@@ -170,9 +175,7 @@ def memories(line: Line, layout: Layout, device: Device, profile: ModelProfile |
         yield replace(asked, activation_checkpointing=word, loss_chunks=chunks, offload=offload, gradient_sync=sync)  # type: ignore[arg-type]  # words of its keys
 
 
-def gradient_syncs(
-    line: Line, layout: Layout, device: Device, profile: ModelProfile | None
-) -> list[Literal["last", "each"]]:
+def gradient_syncs(line: Line, layout: Layout, device: Device, profile: ModelProfile | None) -> list[Sync]:
     """Values that the line asks for, where there are shards that can; a pipeline reduces after its last micro-batch.
 
     Left open, `each` comes after all that is computed again, and on GPUs only.

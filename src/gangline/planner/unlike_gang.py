@@ -10,29 +10,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gangline.fabric.shares import deal_passes, even_shares
-from gangline.planner.choice import PlanChoice, SearchSummary, plan_choice
-from gangline.planner.contest import Contender, TimeBounds, winner
+from gangline.fabric.reliability.shares import deal_passes
+from gangline.planner.budget import PlanReason
+from gangline.planner.choice import PlanChoice, plan_choice
+from gangline.planner.contest import Contender, SearchSummary, TimeBounds, winner
 from gangline.planner.forecast import forecast_of, formula_of
 from gangline.planner.formula.choice import forecast_of_layout
-from gangline.planner.formula.plan import LayoutPlan
+from gangline.planner.formula.evaluate import LayoutPlan
 from gangline.planner.formula.search import formula_question
-from gangline.planner.formula.unlike import KindT, Side, UnlikeGang, evaluate_unlike
-from gangline.planner.layouts.enumerate import divisors
+from gangline.planner.formula.unlike import KindT, UnlikeGang, dealt_samples, evaluate_unlike, replicas_of
 from gangline.planner.layouts.layout import Layout, layout_of, program_decides
 from gangline.planner.layouts.rules import offload_obstacle, refusal_reason
-from gangline.planner.pool import MOST_AUTO, has_own_rates
+from gangline.planner.pool import MOST_AUTO, divisors, has_own_rates
 from gangline.planner.reasons import no_fit_reason
 from gangline.planner.request import Ask, PlanRequest
 from gangline.planner.settings import Fit, Setting, memories
 from gangline.spec.config.line import Line
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
-from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Candidate, Memory, Verdict
+from gangline.spec.plan import Candidate, Memory
 from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import STRATEGIES
-from gangline.spec.transformer import Transformer
 from gangline.units import format_number, format_step
 
 
@@ -40,7 +38,6 @@ from gangline.units import format_number, format_step
 class GpuPair:
     """Nodes of two kinds, with a question as if all of them were of one kind."""
 
-    line: Line
     kinds: tuple[Inventory, Inventory]
     requests: tuple[PlanRequest, PlanRequest]
 
@@ -53,7 +50,12 @@ class GpuPair:
         across = None if None in rates else min(filter(None, rates))
         waits = [each.pool.gpu.network_latency_seconds for each in (first, second)]
         latency = max((each for each in waits if each is not None), default=None)
-        return cls(line, kinds, (_with_network(first, across, latency), _with_network(second, across, latency)))
+        return cls(kinds, (_with_network(first, across, latency), _with_network(second, across, latency)))
+
+    @property
+    def line(self) -> Line:
+        """What is asked of both."""
+        return self.requests[0].line
 
     @property
     def world_size(self) -> int:
@@ -72,21 +74,16 @@ class GpuPair:
         slots = self.requests[0].pool.slots
         return self.kinds[0].num_nodes * slots, self.kinds[1].num_nodes * slots
 
-    def replicas(self, mesh: Mesh) -> tuple[int, int]:
-        """Replicas of each kind; those of the first one come first."""
-        first = self.ranks[0] * mesh.dp_replicate // mesh.world_size
-        return first, mesh.dp_replicate - first
-
-    def by_kind(self, mesh: Mesh, shares: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-        """`shares` of the replicas of each kind."""
-        first, _ = self.replicas(mesh)
+    def by_kind(self, layout: Layout, shares: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+        """`shares` of the replicas of each kind; those of the first one come first."""
+        first, _ = replicas_of(self.ranks, layout)
         return shares[:first], shares[first:]
 
-    def busiest(self, mesh: Mesh, shares: Sequence[int]) -> tuple[PlanRequest, PlanRequest]:
+    def busiest(self, layout: Layout, shares: Sequence[int]) -> tuple[PlanRequest, PlanRequest]:
         """The questions, as if all replicas took what the busiest one of each kind takes."""
         first, second = (
-            with_batch(request, max(own) * mesh.dp_replicate)
-            for request, own in zip(self.requests, self.by_kind(mesh, shares), strict=True)
+            with_batch(request, max(own) * layout.replicas)
+            for request, own in zip(self.requests, self.by_kind(layout, shares), strict=True)
         )
         return first, second
 
@@ -131,21 +128,14 @@ def _with_network(request: PlanRequest, across: float | None, latency: float | N
     return replace(request, pool=pool)
 
 
-def unlike_gang(pair: GpuPair) -> PlanChoice | Candidate:
-    """The best plan on the nodes of both kinds, or as a candidate why there is none."""
+def unlike_gang(pair: GpuPair) -> PlanChoice | PlanReason:
+    """The best plan on the nodes of both kinds, or why there is none."""
     profile = pair.requests[0].profile
     if reason := pair.obstacle:
-        return _none(pair, "unsupported", reason)
+        return PlanReason("unsupported", reason)
     if profile is None:
-        return _none(pair, "lost", "no step time: the size of the model is not known")
-    if profile.transformer is not None and not profile.traces:
-        return _by_formula(pair, profile.transformer)
-    return _traced(pair, profile)
-
-
-def _none(pair: GpuPair, verdict: Verdict, reason: str) -> Candidate:
-    world = pair.world_size
-    return Candidate(name=f"ddp-{world}", strategy="ddp", mesh=Mesh(dp_replicate=world), verdict=verdict, reason=reason)
+        return PlanReason("lost", "no step time: the size of the model is not known")
+    return _by_formula(pair) if pair.requests[0].is_by_formula else _traced(pair, profile)
 
 
 def _best(pair: GpuPair, gangs: Iterable[UnlikeGang[KindT]]) -> UnlikeGang[KindT]:
@@ -155,29 +145,23 @@ def _best(pair: GpuPair, gangs: Iterable[UnlikeGang[KindT]]) -> UnlikeGang[KindT
     return winner(entries, band=pair.requests[0].band)
 
 
-def _by_formula(pair: GpuPair, model: Transformer) -> PlanChoice | Candidate:
-    asked = [formula_question(each, model, pair.world_size) for each in pair.requests]
-    if missing := next((words for _, words in asked if words), ""):
-        return _none(pair, "lost", f"no step time: {missing}")
-    first, second = (
-        Side(question=question, ranks=ranks) for (question, _), ranks in zip(asked, pair.ranks, strict=True)
-    )
-    evaluation = evaluate_unlike((first, second), band=pair.requests[0].band)
-    if not evaluation.plans:
-        return _none(pair, "unsupported", "no layout of replicas that the line allows lies on both kinds")
-    best = _best(pair, sorted(evaluation.plans, key=lambda each: each.layout.name))
+def _by_formula(pair: GpuPair) -> PlanChoice | PlanReason:
+    first, second = (formula_question(each, pair.world_size) for each in pair.requests)
+    if missing := first.missing or second.missing:
+        return PlanReason("lost", f"no step time: {missing}")
+    plans, search = evaluate_unlike((first, second), pair.ranks, band=pair.requests[0].band)
+    if not plans:
+        return PlanReason("unsupported", "no layout of replicas that the line allows lies on both kinds")
+    best = _best(pair, sorted(plans, key=lambda each: each.layout.name))
     if not all(each.fits for each in best.kinds):
-        return _none(pair, "no_fit", no_fit_reason(_need(pair, best)))
+        return PlanReason("no_fit", no_fit_reason(_need(pair, best)))
     one, other = (
-        forecast_of_layout(request, model, plan, "")
-        for request, plan in zip(pair.busiest(best.layout.mesh, best.shares), best.kinds, strict=True)
+        forecast_of_layout(request, plan)
+        for request, plan in zip(pair.busiest(best.layout, best.shares), best.kinds, strict=True)
     )
     gang = UnlikeGang(layout=best.layout, setting=best.setting, shares=best.shares, kinds=(one, other))
-    summary = SearchSummary(
-        num_candidates=evaluation.num_candidates, num_weighed=evaluation.num_weighed, num_fit=evaluation.num_fit,
-        bound_seconds=evaluation.bound_seconds, settings={best.layout.name: best.kinds[0].name},
-    )  # fmt: skip
-    return _chosen(pair, gang, evaluation.bound_seconds, search=summary)
+    named = replace(search, settings={best.layout.name: best.kinds[0].name})
+    return _chosen(pair, gang, search.bound_seconds, search=named)
 
 
 def _need(pair: GpuPair, best: UnlikeGang[LayoutPlan]) -> Fit:
@@ -189,17 +173,17 @@ def _need(pair: GpuPair, best: UnlikeGang[LayoutPlan]) -> Fit:
     return max(fits, key=lambda each: each.ratio or 0.0)
 
 
-def _traced(pair: GpuPair, profile: ModelProfile) -> PlanChoice | Candidate:
+def _traced(pair: GpuPair, profile: ModelProfile) -> PlanChoice | PlanReason:
     misses: list[Fit] = []
     found = [best for each in _layouts(pair, profile) if (best := _best_of(pair, profile, each, misses)) is not None]
     if missing := next((kind.missing for each in found for kind in each.kinds if kind.step_seconds is None), ""):
-        return _none(pair, "lost", f"no step time: {missing}")
+        return PlanReason("lost", f"no step time: {missing}")
     if found:
         best = _best(pair, found)
         return _chosen(pair, best, _bound(pair, best))
     if misses:
-        return _none(pair, "no_fit", no_fit_reason(min(misses, key=lambda each: each.ratio or 0.0)))
-    return _none(pair, "unsupported", "no replicas that the line allows lie on both kinds and share its batch")
+        return PlanReason("no_fit", no_fit_reason(min(misses, key=lambda each: each.ratio or 0.0)))
+    return PlanReason("unsupported", "no replicas that the line allows lie on both kinds and share its batch")
 
 
 def _bound(pair: GpuPair, gang: UnlikeGang[Forecast]) -> float | None:
@@ -239,7 +223,7 @@ def _gang_forecast(pair: GpuPair, gang: UnlikeGang[Forecast]) -> Forecast:
 
 def _reason(pair: GpuPair, gang: UnlikeGang[Forecast], forecast: Forecast, bound_seconds: float | None) -> str:
     """Samples, seconds and money of each kind, and what no split takes less than."""
-    shares, prices = pair.by_kind(gang.layout.mesh, gang.shares), pair.money(forecast)
+    shares, prices = pair.by_kind(gang.layout, gang.shares), pair.money(forecast)
     parts = []
     for number, name in enumerate(pair.names):
         nodes, seconds, money = pair.kinds[number].num_nodes, gang.kinds[number].step_seconds or 0.0, prices[number]
@@ -284,19 +268,17 @@ def _dealt(
     pair: GpuPair, layout: Layout, way: tuple[int, int], memory: Memory, misses: list[Fit]
 ) -> UnlikeGang[Forecast] | None:
     """So many passes of a size, dealt to both kinds; None: a rank of some kind does not hold it."""
-    mesh, (size, passes) = layout.mesh, way
+    size, passes = way
     setting = Setting(micro_batch=size, precision=pair.requests[0].precision, memory=memory)
     first, second = (partial(_seconds, request, layout, setting) for request in pair.requests)
-    replicas = pair.replicas(mesh)
-    taken = deal_passes(passes, replicas, (first, second))
-    dealt = [own for total, count in zip(taken, replicas, strict=True) for own in even_shares(total, count)]
-    shares = tuple(own * size * mesh.dp_shard for own in dealt)
-    busiest = pair.busiest(mesh, shares)
+    replicas = replicas_of(pair.ranks, layout)
+    shares = dealt_samples(layout, setting, deal_passes(passes, replicas, (first, second)), replicas)
+    busiest = pair.busiest(layout, shares)
     fits = [each.fit_of(layout, size, memory) for each in busiest]
     if not all(each.holds for each in fits):
         misses.append(max(fits, key=lambda each: each.ratio or 0.0))
         return None
-    one, other = (_forecast(each, layout, setting, fit) for each, fit in zip(busiest, fits, strict=True))
+    one, other = (forecast_of(each, layout, setting, fit) for each, fit in zip(busiest, fits, strict=True))
     return UnlikeGang(layout=layout, setting=setting, shares=shares, kinds=(one, other))
 
 
@@ -304,8 +286,3 @@ def _seconds(request: PlanRequest, layout: Layout, options: Setting, passes: int
     """Seconds of a step whose replicas all take so many passes; 0: not known."""
     asked = with_batch(request, passes * options.micro_batch * layout.mesh.data_parallel)
     return formula_of(asked, layout, options).step_seconds or 0.0
-
-
-def _forecast(request: PlanRequest, layout: Layout, options: Setting, fit: Fit) -> Forecast:
-    found = forecast_of(request, layout, options, fit.need_bytes)
-    return request.interrupted(replace(found, memory_causes=fit.causes), layout.mesh.world_size)

@@ -13,7 +13,6 @@ from gangline.line.record.runs import list_runs
 from gangline.line.request.project_claim import require_claimable
 from gangline.line.request.run_request import CLEAN_TREE, RunRequest, resolve_request
 from gangline.line.request.targets import with_target
-from gangline.line.results.unreported_metrics import reported_no_steps
 from gangline.line.run.driver import RunWorkspace
 from gangline.line.stages.preview import Preview, preview
 from gangline.metrics.record_values import dearest_price
@@ -28,6 +27,7 @@ from gangline.spec.config.rules_search import MOST_TRIALS
 from gangline.spec.config.site import Site
 from gangline.spec.measurements import Better
 from gangline.spec.record import Record
+from gangline.spec.run_flags import reported_no_steps
 from gangline.spec.search import SearchLimits, SearchRequest
 from gangline.units import now
 

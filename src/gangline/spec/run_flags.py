@@ -73,3 +73,13 @@ def not_finite(record: Record) -> dict[str, str]:
         **stage(record, "train").outputs.get(NOT_FINITE, {}),
         **stage(record, "evaluate").outputs.get(NOT_FINITE, {}),
     }
+
+
+STEPS_TOLD = "steps_told"
+"""Output of the train stage: whether the program reported a step, by its result or by heartbeats of all ranks."""
+
+
+def reported_no_steps(record: Record) -> bool:
+    """Whether the training succeeded although its program reported no step."""
+    train = stage(record, "train")
+    return train.state in ("done", "taken") and train.outputs.get(STEPS_TOLD) is False

@@ -128,6 +128,14 @@ def test_without_a_login_a_token_is_asked_for_without_one(stub):
     assert "Authorization" not in stub.seen[1][2]
 
 
+@pytest.mark.parametrize("token", [b"no json", b"[]", b"{}", b"[" * 100_000])
+def test_an_answer_without_a_token_is_said_so(stub, token):
+    stub.answers[BLOB_PATH] = demanding("Bearer t", f'Bearer realm="http://{stub.host}/token"')
+    stub.answers["GET /token"] = (200, {}, token)
+    with pytest.raises(StorageError, match="wanted a token as JSON"):
+        stub.registry().read(DESCRIPTOR)
+
+
 @pytest.mark.parametrize("realm", ["http://evil.example/token", "ftp://127.0.0.1/token", "", "file:///etc/passwd"])
 def test_credentials_never_go_to_a_realm_without_tls(stub, realm):
     stub.answers[BLOB_PATH] = (401, {"WWW-Authenticate": f'Bearer realm="{realm}"'}, b"")

@@ -15,7 +15,7 @@ from gangline.cli.commands.plan import PlanQuestion
 from gangline.cli.view.plan_page import hypothetical_page
 from gangline.cli.view.plan_table import memory_bar, plan_table
 from gangline.errors import ConfigError, GateError, UsageError
-from gangline.fabric.inventory import Fabric, Group
+from gangline.fabric.topology.inventory import Fabric, Group
 from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.stages.hypothetical import plan_hypothetically
 from gangline.planner.formula.evaluate import evaluate

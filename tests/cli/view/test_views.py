@@ -15,7 +15,7 @@ from tests.report.test_progress import step
 
 from gangline.cli.view.live import LiveView, rank_line
 from gangline.cli.view.run_view import JsonView, PlainView, choose_view
-from gangline.cli.view.summary_lines import found_line, next_steps
+from gangline.cli.view.summary_lines import found_line
 from gangline.launch.protocol import GangEvent, GangStatus
 from gangline.line.record.observer import Observer
 from gangline.spec.measurements import Diagnosis, Remedy
@@ -93,27 +93,11 @@ def test_plain_lines_report_at_once_that_a_gang_waits_no_more():
 def test_a_refused_run_names_the_comparison_and_a_failed_one_the_logs():
     said: list[str] = []
     play(PlainView(said.append), records.refused())
-    assert f"next: gangline diff {records.BASE_RUN} {records.THIS_RUN}" in said[-1]
+    assert "next: gangline bisect eval_loss" in said[-1]
+    assert f" · gangline diff {records.BASE_RUN} {records.THIS_RUN} · " in said[-1]
     play(PlainView(said.append), records.failed())
     assert said[-2].startswith("FAILED")
     assert "next: gangline logs bytegpt-9f31c2a0-zzzzzz --failed" in said[-1]
-
-
-def test_logs_of_ranks_are_offered_only_where_ranks_failed():
-    train = records.failed()
-    publish = replace(train, stages=records.stages(failed="publish", message="it does not answer", code=30))
-    assert any("--failed" in step for step in next_steps(train))
-    assert not any("--failed" in step for step in next_steps(publish))
-
-
-def test_after_a_mistake_of_the_site_the_same_commit_can_be_run_again():
-    failed = records.failed()
-    mistaken = replace(failed, run=replace(failed.run, exit_code=10))
-    assert next_steps(mistaken) == [
-        "put it right",
-        "gangline run for a new commit",
-        "gangline run --again for this one",
-    ]
 
 
 def test_json_lines_parse_and_the_last_holds_the_whole_record():

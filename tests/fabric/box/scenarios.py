@@ -11,9 +11,9 @@ import traceback
 
 from tests.fabric.box.network import FabricBox
 
-from gangline.fabric.probe import Listener
-from gangline.fabric.survey import Listeners
-from gangline.fabric.telemetry import diagnose_probes
+from gangline.fabric.probe.listener import Listener
+from gangline.fabric.probe.survey import Listeners
+from gangline.fabric.probe.telemetry import diagnose_probes
 
 SECRET = b"a secret of some length"
 PORT = 4719

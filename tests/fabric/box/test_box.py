@@ -10,11 +10,11 @@ from statistics import fmean, stdev
 
 import pytest
 
-from gangline.fabric.collectives import bus_factor
-from gangline.fabric.inventory import Fabric, Group
-from gangline.fabric.paths import hashed_load, path_load
-from gangline.fabric.rings import crossing_flows, ring_crossings, ring_order
-from gangline.fabric.training import ring_bandwidth
+from gangline.fabric.placement.training import ring_bandwidth
+from gangline.fabric.topology.inventory import Fabric, Group
+from gangline.fabric.traffic.collectives import bus_factor
+from gangline.fabric.traffic.paths import hashed_load, path_load
+from gangline.fabric.traffic.rings import crossing_flows, ring_crossings, ring_order
 
 pytestmark = pytest.mark.tools
 ROOT = Path(__file__).parents[3]

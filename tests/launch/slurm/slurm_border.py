@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gangline.fabric.placement import natural_key
+from gangline.fabric.topology.inventory import natural_key
 from gangline.spec.config.server_ranges import expand_servers
 
 _SRUN = f"""#!{sys.executable}

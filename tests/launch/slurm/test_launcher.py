@@ -10,7 +10,7 @@ import pytest
 from tests.contracts.launcher.gangs import STEPPER, Stand
 
 from gangline.errors import IntegrityError
-from gangline.fabric.inventory import Fabric, Group
+from gangline.fabric.topology.inventory import Fabric, Group
 from gangline.launch.local.folder import GangFolder
 from gangline.launch.sandbox import Sandbox
 from gangline.launch.sandbox.engines import Unconfined

@@ -3,7 +3,7 @@
 import pytest
 
 from gangline.errors import CapacityError, UsageError
-from gangline.fabric.inventory import Fabric, Group
+from gangline.fabric.topology.inventory import Fabric, Group
 from gangline.launch.slurm.server_choice import choose_servers
 from gangline.spec.gang.podset import PipelineTraffic, Placement
 

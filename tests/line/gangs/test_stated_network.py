@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.fabric.test_measured_links import FABRIC, measured
+from tests.fabric.probe.test_measured_links import FABRIC, measured
 from tests.line.gangs.test_podsets import line_of, plan_of
 
 from gangline.line.gangs.stated_network import (

@@ -29,7 +29,7 @@ from gangline.line.stages.model_inspection import ModelInspection
 from gangline.line.stages.optimizer_plan import with_matrix_work
 from gangline.planner.certificate import pipeline_traffic, plan_certificate
 from gangline.planner.choice import PlanChoice
-from gangline.planner.formula.search import formula_profile
+from gangline.planner.formula.inputs import formula_profile
 from gangline.planner.layouts.layout import program_decides
 from gangline.planner.plans import make_plan, prove_plan, server_plan, worker_exchange, worker_plans
 from gangline.planner.pool import gpu_table

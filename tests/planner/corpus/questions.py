@@ -14,7 +14,7 @@ from tests.planner.transformers import EIGHT as LARGE
 from tests.planner.transformers import H100, MIXTURE, ONE, transformer
 
 from gangline.errors import ConfigError
-from gangline.fabric.inventory import Fabric, Group
+from gangline.fabric.topology.inventory import Fabric, Group
 from gangline.planner.known_gpus import hypothetical_inventory, with_known_gpus, with_network
 from gangline.spec.codec import digest, from_json
 from gangline.spec.compression import Compression

@@ -13,7 +13,7 @@ from tests.planner.transformers import H100, transformer
 
 from gangline.planner.choice import choose_plan
 from gangline.planner.cost.averaging import best_count, exposed_seconds
-from gangline.planner.formula.search import formula_profile
+from gangline.planner.formula.inputs import formula_profile
 from gangline.spec.config.line import MeshTable
 from gangline.spec.plan import Compression
 

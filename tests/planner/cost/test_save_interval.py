@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangline.fabric.interval import retuned_steps, steps_between_saves
+from gangline.fabric.reliability.interval import retuned_steps, steps_between_saves
 from gangline.planner.cost.interruptions import save_costs_of
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import SaveCosts

@@ -28,8 +28,8 @@ def question(history=(), *, site=SITE, rates=RATES, profile=TRACED, inventory=No
     return PlanRequest.about(line(**train), site, inventory or cpu(2), profile, history, rates=rates)
 
 
-def forecast(name="ddp", world=2, history=(), micro=None, **more):
-    return question(history, **more).forecast(layout_of(name, world), micro)
+def forecast(name="ddp", world=2, history=(), **more):
+    return question(history, **more).forecast(layout_of(name, world))
 
 
 def terms(found):

@@ -1,8 +1,7 @@
 """The reference case of the planner: 8 B parameters on two servers of eight GPUs, every axis of it written down."""
 
 from gangline.planner.cost.exchange import LinkRates
-from gangline.planner.formula.plan import Question
-from gangline.planner.formula.step_time import Hardware
+from gangline.planner.formula.inputs import Hardware, Question
 from gangline.planner.layouts.enumerate import SearchSpace
 from gangline.spec.strategies import DDP, FSDP, ZERO1, ZERO2
 from gangline.spec.transformer import Transformer

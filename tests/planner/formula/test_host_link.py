@@ -12,7 +12,7 @@ from gangline.errors import ConfigError
 from gangline.planner.choice import choose_plan
 from gangline.planner.cost.speeds import HostRates
 from gangline.planner.formula.evaluate import evaluate
-from gangline.planner.formula.search import formula_profile
+from gangline.planner.formula.inputs import formula_profile
 from gangline.spec.compression import Compression
 from gangline.spec.config.line import MemoryTable, MeshTable
 

@@ -11,10 +11,9 @@ from gangline.planner.cost.memory import rank_parts
 from gangline.planner.cost.optimizer import ADAMW, OptimizerModel, optimizer_model
 from gangline.planner.cost.traffic import collectives
 from gangline.planner.formula.evaluate import evaluate
-from gangline.planner.formula.exchange import exchange_seconds
+from gangline.planner.formula.inputs import formula_profile
 from gangline.planner.formula.memory import state_memory
-from gangline.planner.formula.search import formula_profile
-from gangline.planner.formula.step_time import update_seconds
+from gangline.planner.formula.step_time import exchange_seconds, update_seconds
 from gangline.planner.layouts.layout import Layout, WrappedLayout
 from gangline.spec.mesh import Mesh
 from gangline.spec.strategies import DDP, FSDP, ZERO1
@@ -22,7 +21,7 @@ from gangline.spec.transformer import Transformer
 
 MIXTURE = Transformer(layers=3, width=64, heads=4, feed_width=96, vocabulary=100, sequence=32, gated=False, experts=5,
                       active_experts=2)  # fmt: skip
-FLAT = replace(A100, links=replace(A100.links, inside=40e9, across=40e9))
+FLAT = replace(R1, hardware=replace(A100, links=replace(A100.links, inside=40e9, across=40e9)))
 LAYOUTS = [
     ("ddp", WrappedLayout.of(mesh=Mesh(dp_replicate=16), wrapping=DDP)),
     ("zero1", WrappedLayout.of(mesh=Mesh(dp_replicate=16), wrapping=ZERO1)),
@@ -53,7 +52,7 @@ def test_matrices_are_all_of_a_block_but_its_router_and_norms(model):
 @pytest.mark.parametrize(("copies", "strategy", "layout"), BY_COPIES)
 def test_state_of_a_rank_is_that_of_a_traced_plan(rule, copies, strategy, layout):
     optimizer, profile = optimizer_under(rule, copies), profile_under(rule, copies=copies)
-    *_, kept = state_memory(layout, EIGHT.parameters, sync="last", width_bytes=2, optimizer=optimizer)
+    *_, kept = state_memory(replace(R1, optimizer=optimizer), layout, EIGHT.parameters, sync="last")
     shape = Layout(strategy=strategy, mesh=layout.mesh)
     assert kept == pytest.approx(
         rank_parts(profile, shape, step_load_of(moment_bytes=optimizer.moment_bytes)).optimizer
@@ -66,16 +65,16 @@ def test_messages_of_matrices_are_those_of_a_traced_plan(copies, strategy, layou
     load = step_load_of(micro_batch=4, micro_batches=4, precision="bf16")
     messages = collectives(profile, Layout(strategy=strategy, mesh=layout.mesh), load)
     wire = sum(each.wire_bytes for each in messages if each.part == "optimizer")
-    own = update_seconds(layout, EIGHT.parameters, FLAT, optimizer=optimizer)
+    question = replace(FLAT, optimizer=optimizer)
+    own = update_seconds(question, layout, EIGHT.parameters)
     sharing = 16 if strategy in ("zero1", "fsdp") else layout.shards
     own -= optimizer.streamed_bytes(EIGHT.parameters / sharing) / 2e12 + optimizer.matrix_seconds(
         optimizer.owners(layout.mesh), 140e12
     )
     if strategy == "zero1":  # deals out new parameters, which a traced plan books under the optimizer
-        traffic = {"sync": "last", "micro_batches": 4, "blocks": 32, "optimizer": optimizer}
         copies = replace(layout, wrapping=DDP)
-        own += exchange_seconds(layout, EIGHT.parameters, FLAT, **traffic)
-        own -= exchange_seconds(copies, EIGHT.parameters, FLAT, **traffic)
+        own += exchange_seconds(question, layout, EIGHT.parameters, load, blocks=32)
+        own -= exchange_seconds(question, copies, EIGHT.parameters, load, blocks=32)
     assert own == pytest.approx(wire / 40e9)
 
 
@@ -84,7 +83,7 @@ def test_copies_that_repeat_all_have_all_state_and_send_nothing():
     mesh = Mesh(dp_replicate=16)
     assert (share.owners(mesh), repeat.owners(mesh)) == (16, 1)
     kept = [
-        state_memory(WrappedLayout.of(mesh=mesh, wrapping=DDP), 0.0, sync="last", width_bytes=2, optimizer=each)[2]
+        state_memory(replace(R1, optimizer=each), WrappedLayout.of(mesh=mesh, wrapping=DDP), 0.0, sync="last")[2]
         for each in (share, repeat)
     ]
     assert kept[1] == 16 * kept[0] == repeat.owner_bytes

@@ -1,14 +1,14 @@
 """Memory by formula, against published and tracked figures, a list of tensors, and a simulation of each schedule."""
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.planner.formula.reference import EIGHT, KINDS
+from tests.planner.formula.reference import EIGHT, KINDS, R1
 
-from gangline.planner.formula.memory import rank_memory, state_memory, token_costs
-from gangline.planner.formula.step_time import stages_of
+from gangline.planner.formula.memory import rank_memory, stages_of, state_memory, token_costs
 from gangline.planner.layouts.bubble import accepts_micro_batches, bubble, most_live
 from gangline.planner.layouts.layout import WrappedLayout
 from gangline.spec.mesh import Mesh
@@ -18,11 +18,11 @@ from gangline.spec.transformer import Transformer
 PLAIN = Transformer(layers=2, width=512, heads=8, feed_width=2048, vocabulary=1000, sequence=64, gated=False)
 
 
-def memory(kind, shards, *, model=EIGHT, recompute="none", sync="each", **more):
-    load = stages_of(model, 1, "1f1b").loads(1)[0]
+def memory(kind, shards, *, precision="bf16", recompute="none", sync="each", **more):
+    load = stages_of(EIGHT, 1, "1f1b").loads(1)[0]
     layout = WrappedLayout.of(mesh=Mesh(dp_shard=shards), wrapping=KINDS[kind])
     options = {"micro_batch": 1, "loss_chunks": 1} | more
-    return rank_memory(model, layout, load, sync=sync, recompute=recompute, **options)
+    return rank_memory(replace(R1, precision=precision), layout, load, sync=sync, recompute=recompute, **options)
 
 
 def test_a_plain_block_keeps_32_bytes_a_token_and_width():
@@ -46,7 +46,8 @@ def test_one_sequence_of_8b_on_256_ranks(kind, recompute, gigabytes):
 def test_state_over_that_of_copies_in_float32(kind, ranks, share):
     """Measured on gloo ranks: 0.751, 0.627, 0.500, 0.250; what zero2 gathers is no state."""
     mesh = Mesh(dp_shard=ranks) if kind in ("zero2", "zero3") else Mesh(dp_replicate=ranks)
-    weights, *others = state_memory(WrappedLayout.of(mesh, KINDS[kind]), 1e6, sync="each", width_bytes=4)
+    question = replace(R1, precision="fp32")
+    weights, *others = state_memory(question, WrappedLayout.of(mesh, KINDS[kind]), 1e6, sync="each")
     gathered = 4e6 if kind == "zero2" else 0
     assert (weights - gathered + sum(others)) / 16e6 == pytest.approx(share)
 

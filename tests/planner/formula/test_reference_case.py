@@ -8,7 +8,7 @@ from tests.planner.formula.reference import EIGHT, R1
 
 from gangline.planner.choice import choose_plan
 from gangline.planner.formula.evaluate import evaluate
-from gangline.planner.formula.search import formula_profile
+from gangline.planner.formula.inputs import formula_profile
 from gangline.planner.formula.step_time import StepParts
 from gangline.spec.config.line import MemoryTable, MeshTable
 from gangline.spec.config.site import GpuTable, Site
@@ -28,8 +28,9 @@ EVALUATION = evaluate(R1)
 
 
 def test_every_product_is_a_candidate_and_those_that_fit_are_counted():
-    assert (EVALUATION.num_candidates, EVALUATION.num_weighed, EVALUATION.num_fit) == (2160, 2160, 1368)
-    assert EVALUATION.bound_seconds == pytest.approx(22.59, abs=0.005)
+    found = EVALUATION.search
+    assert (found.num_candidates, found.num_weighed, found.num_fit) == (2160, 2160, 1368)
+    assert found.bound_seconds == pytest.approx(22.59, abs=0.005)
 
 
 @pytest.mark.parametrize("name", ROWS)

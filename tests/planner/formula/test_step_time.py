@@ -7,19 +7,26 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.planner.formula.reference import A100, EIGHT, KINDS, LINKS
+from tests.planner.formula.reference import A100, EIGHT, KINDS, LINKS, R1
 
 from gangline.planner.cost.exchange import LinkRates
-from gangline.planner.formula.exchange import WHOLE, GradientAveraging, exchange_seconds
-from gangline.planner.formula.memory import stage_blocks, stage_parameters, token_costs
-from gangline.planner.formula.step_time import Hardware, passes, stages_of
-from gangline.planner.layouts.bubble import StageCosts, bubble, bubble_share
+from gangline.planner.formula.inputs import Hardware
+from gangline.planner.formula.memory import stage_blocks, stage_parameters, stages_of, token_costs
+from gangline.planner.formula.step_time import exchange_seconds, passes
+from gangline.planner.layouts.bubble import bubble, bubble_share
 from gangline.planner.layouts.layout import WrappedLayout
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import PipelineSchedule
 
 UNIT = Hardware(flops_per_second=1.0, memory_bytes_per_second=1.0, links=LinkRates(node=64, inside=1.0, across=1.0))
 """On which seconds are bytes."""
+
+
+def exchanged(kind, mesh, hardware, *, blocks, micro_batches, parameters=1e9, sync="last", **changes):
+    """Seconds that data-parallel ranks of a layout exchange on this hardware."""
+    question = replace(R1, hardware=hardware, **changes)
+    layout, load = WrappedLayout.of(mesh, KINDS[kind]), question.load(1, micro_batches, sync)
+    return exchange_seconds(question, layout, parameters, load, blocks=blocks)
 
 
 def ring_bytes(kind: str, ranks: int, size: int) -> int:
@@ -35,14 +42,7 @@ def test_bytes_of_a_step_are_those_of_its_rings(sync, ranks, count):
     parameters = 1680
 
     def sent(kind, mesh):
-        return exchange_seconds(
-            WrappedLayout.of(mesh, KINDS[kind]),
-            parameters,
-            UNIT,
-            blocks=1,
-            sync=sync,
-            micro_batches=count,
-        )
+        return exchanged(kind, mesh, UNIT, blocks=1, sync=sync, micro_batches=count, parameters=parameters)
 
     gathered, reduced = (
         ring_bytes("all_gather", ranks, 2 * parameters),
@@ -79,23 +79,21 @@ def test_a_step_of_unlike_stages_takes_at_most_what_the_formula_says(layers, ran
     stages = stages_of(model, ranks, "1f1b")
     layout = WrappedLayout.of(mesh=Mesh(pp=ranks), wrapping=KINDS["replicate"])
     hardware = replace(A100, links=LinkRates(node=8, inside=1e30, across=1e30))
-    parts = passes(model, layout, stages, hardware, micro_batch=1, micro_batches=count, recompute="none")
+    question = replace(R1, model=model, hardware=hardware)
+    parts = passes(question, layout, stages, micro_batch=1, micro_batches=count, recompute="none")
     one = passes(
-        model, WrappedLayout.of(mesh=Mesh(), wrapping=KINDS["replicate"]), stages_of(model, 1, "1f1b"), hardware,
+        question, WrappedLayout.of(mesh=Mesh(), wrapping=KINDS["replicate"]), stages_of(model, 1, "1f1b"),
         micro_batch=1, micro_batches=1, recompute="none",
     ).compute  # fmt: skip
     head = one - one * layers / (layers + token_costs(model).head_blocks)
     block = (one - head) / layers
     weights = tuple(n * block + (stage == ranks - 1) * head for stage, n in enumerate(stages.blocks))
-    costs = StageCosts(
-        forward=weights[0] / 3, backward_input=weights[0] / 3, backward_weight=weights[0] / 3, weights=weights
-    )
-    played = bubble("1f1b", ranks, count, costs=costs)
+    played = bubble("1f1b", ranks, count, weights=weights).seconds * weights[0] / 3
     by_formula = parts.compute + parts.bubble
-    assert count * max(weights) <= played.seconds * (1 + 1e-9)
-    assert played.seconds <= by_formula * (1 + 1e-9) <= (played.seconds + (ranks - 1) * max(weights)) * (1 + 1e-9)
+    assert count * max(weights) <= played * (1 + 1e-9)
+    assert played <= by_formula * (1 + 1e-9) <= (played + (ranks - 1) * max(weights)) * (1 + 1e-9)
     if max(weights) - min(weights) < 1e-3 * max(weights):
-        assert by_formula == pytest.approx(played.seconds, rel=1e-3)
+        assert by_formula == pytest.approx(played, rel=1e-3)
 
 
 @given(layers=st.integers(1, 12), stages=st.integers(1, 6), head=st.floats(0, 6))
@@ -138,17 +136,10 @@ def test_a_faster_link_is_never_worse(faster, layout):
     for each in (A100, replace(A100, links=links)):
         stages = stages_of(EIGHT, pp, "1f1b")
         parts = passes(
-            EIGHT,
-            WrappedLayout.of(mesh=mesh, wrapping=KINDS["zero3"]),
-            stages,
-            each,
-            micro_batch=1,
-            micro_batches=16,
-            recompute="full",
-        )
-        times.append(parts.total + exchange_seconds(
-            WrappedLayout.of(mesh=mesh, wrapping=KINDS["zero3"]), 1e9, each, blocks=32, sync="last",
-            micro_batches=16))  # fmt: skip
+            replace(R1, hardware=each), WrappedLayout.of(mesh=mesh, wrapping=KINDS["zero3"]), stages, micro_batch=1,
+            micro_batches=16, recompute="full",
+        )  # fmt: skip
+        times.append(parts.total + exchanged("zero3", mesh, each, blocks=32, micro_batches=16))
     assert times[1] <= times[0]
 
 
@@ -168,7 +159,7 @@ def test_each_message_of_a_pass_waits_its_latency(recompute, reduces, forwards):
     def waits(**degrees):
         mesh = Mesh(**degrees)
         stages, layout = stages_of(model, mesh.pp, "1f1b"), WrappedLayout.of(mesh=mesh, wrapping=KINDS["zero3"])
-        return passes(model, layout, stages, WAITING, recompute=recompute, **run)
+        return passes(replace(R1, model=model, hardware=WAITING), layout, stages, recompute=recompute, **run)
 
     assert waits(tp=2).tensor == 4 * 32 * reduces * 2
     assert waits(cp=2, dp_shard=4).context == 4 * 32 * 3
@@ -180,9 +171,9 @@ def test_each_message_of_an_exchange_waits_its_latency():
     """Of 32 blocks and what is around them, on 16 ranks of two servers: 15 messages round the ring, 30 for a sum."""
     parameters = 10 * 25 * 2**20 / 4  # ten buckets
 
-    def waits(kind, mesh, **how):
-        layout = WrappedLayout.of(mesh, KINDS[kind])
-        return exchange_seconds(layout, parameters, WAITING, blocks=32, micro_batches=4, **how) / 1000
+    def waits(kind, mesh, sync):
+        seconds = exchanged(kind, mesh, WAITING, blocks=32, micro_batches=4, parameters=parameters, sync=sync)
+        return seconds / 1000
 
     copies, shards = Mesh(dp_replicate=16), Mesh(dp_shard=16)
     assert waits("replicate", copies, sync="last") == 10 * 30
@@ -196,12 +187,10 @@ def test_each_message_of_an_exchange_waits_its_latency():
 
 def test_buckets_are_of_the_size_that_the_line_gives_and_only_those_of_ddp():
     parameters = 10 * 25 * 2**20 / 4
-    small = GradientAveraging(bucket_bytes=2**20)
+    how = {"blocks": 32, "micro_batches": 4, "parameters": parameters}
 
     def waits(kind, mesh):
-        layout = WrappedLayout.of(mesh, KINDS[kind])
-        how = {"blocks": 32, "micro_batches": 4, "sync": "last"}
-        found = [exchange_seconds(layout, parameters, WAITING, averaging=each, **how) / 1000 for each in (WHOLE, small)]
+        found = [exchanged(kind, mesh, WAITING, bucket_bytes=each, **how) / 1000 for each in (None, 2**20)]
         return found[1] - found[0]
 
     assert waits("replicate", Mesh(dp_replicate=16)) == waits("zero1", Mesh(dp_replicate=16)) == (250 - 10) * 30
@@ -210,5 +199,4 @@ def test_buckets_are_of_the_size_that_the_line_gives_and_only_those_of_ddp():
 
 def test_what_is_not_known_takes_for_ever():
     lost = replace(A100, links=LinkRates(node=8, inside=None, across=None))
-    layout = WrappedLayout.of(mesh=Mesh(dp_shard=16), wrapping=KINDS["zero3"])
-    assert exchange_seconds(layout, 1e9, lost, blocks=1, sync="last", micro_batches=1) == float("inf")
+    assert exchanged("zero3", Mesh(dp_shard=16), lost, blocks=1, micro_batches=1) == float("inf")

@@ -4,7 +4,7 @@ import pytest
 from tests.planner.cases import line
 from tests.planner.transformers import EIGHT, transformer
 
-from gangline.planner.layouts.bubble import StageCosts, bubble
+from gangline.planner.layouts.bubble import bubble
 from gangline.planner.layouts.pipeline import SIMULATED_PER_STAGE, idle_share, stage_weights
 from gangline.spec.mesh import Mesh
 
@@ -36,5 +36,5 @@ def test_models_that_no_one_followed_or_that_have_too_few_blocks_have_no_weights
 def test_a_long_step_idles_as_if_it_were_played_to_its_end(schedule, trace):
     ranks, count = 4, 4 * SIMULATED_PER_STAGE * 4
     weights = stage_weights(trace, ranks if schedule in ("gpipe", "1f1b") else 2 * ranks)
-    whole = bubble(schedule, ranks, count, costs=StageCosts(weights=weights)).bubble
+    whole = bubble(schedule, ranks, count, weights=weights).bubble
     assert idle_share(line(batch=count), Mesh(pp=ranks), 1, schedule, trace) == pytest.approx(whole, abs=2e-4)

@@ -68,7 +68,8 @@ def test_a_forks_run_says_who_may_let_it_run():
 
 def test_a_refused_metric_is_bisected_from_its_base():
     record = records.refused()
-    assert f"`gangline bisect eval_loss --good {record.commit.base.commit[:8]}`" in render_markdown(record)
+    ends = f"--good {record.commit.base.commit[:8]} --bad {record.commit.sha[:8]}"
+    assert f"`gangline bisect eval_loss {ends}`" in render_markdown(record)
 
 
 def test_both_curves_are_drawn_on_one_scale():

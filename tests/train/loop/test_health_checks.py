@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.oracles.one_process import train
 from tests.train.gang import ROOT, stored_model, tiny_plan
 
-from gangline.fabric.shares import GAIN, even_shares
-from gangline.fabric.step_times import WORK, WindowRange, WindowTimes
-from gangline.fabric.stragglers import LOOKBACKS
+from gangline.fabric.reliability.shares import GAIN, even_shares
+from gangline.fabric.reliability.step_times import WORK, WindowRange, WindowTimes
+from gangline.fabric.reliability.stragglers import LOOKBACKS
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, ProgramSpec, Recovery, Size
 from gangline.train.loop.checkpointing import TrainingProgress

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.train.gang import ROOT, tiny_plan
 
-from gangline.fabric.step_times import WORK
+from gangline.fabric.reliability.step_times import WORK
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, ProgramSpec
 from gangline.train.loop.health_checks import _trimmed_mean

@@ -186,7 +186,7 @@ class RegistryHttp:
         try:
             found = json.loads(data)
             return str(found.get("token") or found["access_token"])
-        except (ValueError, KeyError, AttributeError) as error:
+        except (ValueError, KeyError, AttributeError, RecursionError) as error:
             raise StorageError(f"{realm.netloc}: wanted a token as JSON, found something else") from error
 
 

@@ -1,13 +1,12 @@
 """`gangline bisect`: the commit that made a metric worse, by records first and short trainings where they end."""
 
-import sys
 from typing import Annotated
 
 import typer
 
 from gangline.bisect.bisection import BisectForecast, Bisection, BisectRequest, prepare
 from gangline.bisect.history import read_culprit
-from gangline.cli.budget import budget_hours, hours_text
+from gangline.cli.budget import YesOption, budget_hours, confirm_cost, hours_text
 from gangline.cli.options import HERE, FormatOption, JsonOption, OutOption, RepoOption, SiteOption, TargetOption
 from gangline.cli.output import print_json, print_or_write, terminal_width
 from gangline.cli.terminal import say
@@ -37,7 +36,7 @@ def command(
         str | None,
         typer.Option("--budget", help="Most that trainings may cost: 2 or 2h (of GPUs, else cores), 30EUR."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking, whatever it costs.")] = False,
+    yes: YesOption = False,
     target: TargetOption = None,
     format_: FormatOption = "text",
     out: OutOption = None,
@@ -87,12 +86,7 @@ def _run(search: Bisection, view: BisectView) -> BisectState:
 
 
 def _agree(search: Bisection, asked: BisectRequest, *, yes: bool) -> None:
-    """Print the expected cost; without a budget the user has to confirm it.
-
-    Raises:
-        UsageError: There is no terminal to confirm it.
-        typer.Abort: Somebody did not.
-    """
+    """Print the expected cost; without a budget the user has to confirm it."""
     forecast, state = search.forecast, search.state
     if state.ending not in {None, "budget"} or not forecast.trainings:
         return
@@ -101,11 +95,8 @@ def _agree(search: Bisection, asked: BisectRequest, *, yes: bool) -> None:
     where = f"step {state.at:,} of {state.steps:,}" if state.at < state.steps else "the end"
     limit = "" if asked.budget_hours is None else f", at most {hours_text(asked.budget_hours, unit)}"
     say(f"{len(state.suspects)} commits · {_trainings(forecast)} to {where} · {cost}{limit} · {state.id}", err=True)
-    if yes or asked.budget_hours is not None:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("wanted --budget or --yes without a terminal, found neither; --budget 1h sets a limit")
-    typer.confirm("Begin?", abort=True, err=True)
+    if not yes and asked.budget_hours is None:
+        confirm_cost()
 
 
 def _trainings(forecast: BisectForecast) -> str:

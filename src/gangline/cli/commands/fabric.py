@@ -18,8 +18,8 @@ from gangline.errors import ConfigError, GateError, UsageError
 from gangline.spec.config.problems import BYTES_PER_SECOND, FLOPS_PER_SECOND, SECONDS_LOST
 
 if TYPE_CHECKING:
-    from gangline.fabric.inventory import Fabric
-    from gangline.fabric.training import Order
+    from gangline.fabric.placement.training import Order
+    from gangline.fabric.topology.inventory import Fabric
 
 _LONGEST_LINE = 1 << 20
 """Characters of a log that are read at once; no ring of NCCL is as long."""
@@ -58,7 +58,7 @@ def show(
     """Print groups, servers, leaves and cables, and how often interruptions are to be expected."""
     from gangline.cli.view.fabric_view import counts_lines, fabric_document
     from gangline.cli.workspace import stated_fabric
-    from gangline.fabric.fabric_file import fabric_text
+    from gangline.fabric.topology.fabric_file import fabric_text
 
     found = stated_fabric(fabric)
     if cluster:
@@ -110,7 +110,7 @@ def explain(
     Without a fabric.toml: on a network of 16,384 GPUs in 32 groups, the reference case of the defaults.
     """
     from gangline.cli.view.fabric_view import forecast_lines
-    from gangline.fabric.training import REFERENCE_FABRIC, TrainingCase, order_forecasts
+    from gangline.fabric.placement.training import REFERENCE_FABRIC, TrainingCase, order_forecasts
 
     if measured is not None:
         traffic, overlap = _fitted(measured)
@@ -173,7 +173,7 @@ def probe(
     """
     from gangline.cli.fabric_probe import bandwidth_in_pairs, listeners_of, measure_bandwidth, probe_losses
     from gangline.cli.workspace import open_workspace, stated_fabric
-    from gangline.fabric.probe import read_secret
+    from gangline.fabric.probe.listener import read_secret
     from gangline.line.gangs.stated_network import keep_measurement
 
     _check_measurement(preflight=preflight, bandwidth=bandwidth, keep=keep)
@@ -208,7 +208,7 @@ def rings(
     Exits 60 if a ring visits servers in another order, or a server twice.
     """
     from gangline.cli.view.fabric_view import ring_lines
-    from gangline.fabric.nccl_rings import read_rings
+    from gangline.fabric.traffic.nccl_rings import read_rings
 
     try:
         with nullcontext(sys.stdin) if str(log) == "-" else log.open(encoding="utf-8", errors="replace") as lines:
@@ -239,7 +239,7 @@ def _check_measurement(*, preflight: bool, bandwidth: bool, keep: bool) -> None:
 def _with_measured_links(file: Path | None, repo: Path, site: Path | None) -> "tuple[Fabric, str] | None":
     """The stated fabric with what the site's store has of its speeds, and how they are known; None: none is stated."""
     from gangline.cli.workspace import open_workspace, stated_fabric
-    from gangline.fabric.measured_links import links_words
+    from gangline.fabric.probe.measured_links import links_words
     from gangline.line.gangs.stated_network import planned_network
 
     stated = stated_fabric(file)
@@ -254,7 +254,7 @@ def _with_measured_links(file: Path | None, repo: Path, site: Path | None) -> "t
 
 def _with_groups_of_cluster(stated: "Fabric | None", site: Path | None) -> "Fabric":
     """The groups by the labels of the cluster's nodes, speeds and all else as stated."""
-    from gangline.fabric.inventory import Fabric
+    from gangline.fabric.topology.inventory import Fabric
     from gangline.launch.kubernetes.placement.servers import read_fabric_groups
     from gangline.line.gangs.launchers import open_cluster
     from gangline.spec.config.load import load_site
@@ -266,7 +266,7 @@ def _with_groups_of_cluster(stated: "Fabric | None", site: Path | None) -> "Fabr
 
 def _fitted(text: str) -> tuple[float, float]:
     """Traffic and overlap that explain measured points best; traffic that nothing hides has no overlap."""
-    from gangline.fabric.collectives import fit_speed_up
+    from gangline.fabric.traffic.collectives import fit_speed_up
 
     try:
         points = [(float(rate), float(share)) for rate, share in (each.split(":") for each in text.split(","))]
@@ -279,7 +279,7 @@ def _fitted(text: str) -> tuple[float, float]:
 
 
 def _orders(text: str) -> list["Order"]:
-    from gangline.fabric.training import Order
+    from gangline.fabric.placement.training import Order
 
     names = text.split(",")
     if wrong := [name for name in names if name not in get_args(Order)]:

@@ -25,7 +25,7 @@ from gangline.cli.view.known_gpu_lines import known_gpu_lines
 from gangline.cli.view.plan_page import hypothetical_page, plan_page
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import GateError, UsageError, storage_errors
-from gangline.fabric.inventory import Fabric
+from gangline.fabric.topology.inventory import Fabric
 from gangline.line.gangs.stated_network import PlannedNetwork, planned_network, stated_network
 from gangline.line.request.run_request import resolve_request
 from gangline.line.request.targets import launcher_of, with_target

@@ -1,6 +1,5 @@
 """`gangline profile`: a few steps of a running gang under the profiler, and what earlier windows found."""
 
-import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +8,7 @@ import typer
 from gangline.cli.commands.logs import read_ranks
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.output import print_json, terminal_width
-from gangline.cli.terminal import say
+from gangline.cli.terminal import say, show_in_browser
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import storage_errors
 from gangline.line.results.profiles import Profile, read_profiles, request_profile, trace_key, wait_for_profile
@@ -59,8 +58,8 @@ def command(
     width = terminal_width()
     for each, page in zip(found, pages, strict=True):
         say(f"{render_profile(each.name, each.summaries, width=width)}\n\n{page}\n")
-    if open_ and not webbrowser.open(pages[-1].resolve().as_uri()):
-        say(f"no browser could be started here; open {pages[-1].resolve()} yourself", err=True)
+    if open_:
+        show_in_browser(pages[-1].resolve())
 
 
 def _ask(workspace: Workspace, record: Record, steps: str, rank: str, wait: float) -> Profile:

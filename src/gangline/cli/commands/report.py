@@ -1,7 +1,6 @@
 """`gangline report`: draw a run's report from its record, here and now."""
 
 import tempfile
-import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +8,7 @@ import typer
 
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.output import print_json, write_text
-from gangline.cli.terminal import say
+from gangline.cli.terminal import say, show_in_browser
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import StorageError, UsageError
 from gangline.line.record.runs import find_run
@@ -19,6 +18,8 @@ from gangline.report.run.markdown import render_markdown
 from gangline.spec.record import Record
 from gangline.storage.site_paths import home
 
+ReportFileOption = Annotated[Path | None, typer.Option("--out", "-o", help="File to write; - is stdout.")]
+OpenOption = Annotated[bool, typer.Option("--open", help="Show it in the browser.")]
 SUFFIXES = {"html": "html", "markdown": "md", "junit": "xml"}
 
 
@@ -26,8 +27,8 @@ def command(
     run: LastRunArgument = None,
     *,
     format_: Annotated[str, typer.Option("--format", help="Format of the report: html, markdown or junit.")] = "html",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; - is stdout.")] = None,
-    open_: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+    out: ReportFileOption = None,
+    open_: OpenOption = False,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
@@ -54,8 +55,8 @@ def deliver(
         print_json({**about, "path": str(path.resolve()), "size_bytes": len(text.encode())})
     else:
         say(path)
-    if opens and not webbrowser.open(path.resolve().as_uri()):
-        say(f"no browser could be started here; open {path.resolve()} yourself", err=True)
+    if opens:
+        show_in_browser(path.resolve())
 
 
 def write_report(text: str, out: Path | None, repo: Path, name: str) -> Path:

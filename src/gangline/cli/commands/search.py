@@ -1,13 +1,12 @@
 """`gangline search`: better settings of a commit; trials are runs of its line with `--set`."""
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gangline.cli.budget import budget_hours, hours_text
+from gangline.cli.budget import YesOption, budget_hours, confirm_cost, hours_text
 from gangline.cli.commands import search_pages
 from gangline.cli.options import (
     HERE,
@@ -22,7 +21,7 @@ from gangline.cli.output import print_json
 from gangline.cli.terminal import say, spinner
 from gangline.cli.view.search_view import SearchScreen, answer_lines, state_line, trial_line
 from gangline.cli.workspace import Workspace, open_workspace
-from gangline.errors import GateError, UsageError
+from gangline.errors import GateError
 from gangline.line.request.run_request import resolve_request
 from gangline.line.run.driver import RunWorkspace, open_run_workspace
 from gangline.line.run.lease import HeldError, is_held, read_lease
@@ -54,7 +53,7 @@ def search(
         str | None,
         typer.Option("--budget", help="Most that all trials may cost: 2 or 2h (of GPUs, else cores), 30EUR."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking, whatever it costs.")] = False,
+    yes: YesOption = False,
     set_: SetOption = None,
     commit: CommitOption = None,
     target: TargetOption = None,
@@ -118,7 +117,7 @@ def show(
 
 @app.command()
 def stop(
-    search: Annotated[str, typer.Argument(help="Search id, or the beginning of one.", metavar="ID")],
+    search: search_pages.SearchArgument,
     *,
     reason: Annotated[str, typer.Option("--reason", help="One sentence for the journal.")] = "stopped by hand",
     repo: RepoOption = HERE,
@@ -211,12 +210,7 @@ def _driver(
 
 
 def _agree(prepared: "PreparedSearch", *, yes: bool) -> None:
-    """Print what it is and costs; without a budget the user has to confirm it.
-
-    Raises:
-        UsageError: There is no terminal to confirm it.
-        typer.Abort: Somebody did not.
-    """
+    """Print what it is and costs; without a budget the user has to confirm it."""
     request, limits, forecast = prepared.request, prepared.limits, prepared.forecast
     unit = request.resource.upper()
     rungs = " ".join(f"{each:,}" for each in request.rungs)
@@ -237,11 +231,8 @@ def _agree(prepared: "PreparedSearch", *, yes: bool) -> None:
             " evaluate.every_steps changes that",
             err=True,
         )
-    if yes or not prepared.is_new:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("wanted --budget or --yes without a terminal, found neither; --budget 1h sets a limit")
-    typer.confirm("Begin?", abort=True, err=True)
+    if prepared.is_new and not yes:
+        confirm_cost()
 
 
 def _print(view: SearchView) -> None:

@@ -1,16 +1,15 @@
 """`gangline search report | apply | dashboard`: what a search found as a page, in the line, in Optuna's dashboard."""
 
 import difflib
-import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gangline.cli.commands.report import deliver
+from gangline.cli.commands.report import OpenOption, ReportFileOption, deliver
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import terminal_width, write_text
-from gangline.cli.terminal import say
+from gangline.cli.terminal import say, show_in_browser
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import GateError, UsageError
 from gangline.git.repository import Repository
@@ -24,8 +23,8 @@ def report(
     search: SearchArgument,
     *,
     format_: Annotated[str, typer.Option("--format", help="Format of the report: html, markdown or text.")] = "html",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; - is stdout.")] = None,
-    open_: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+    out: ReportFileOption = None,
+    open_: OpenOption = False,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
@@ -75,7 +74,7 @@ def dashboard(
     search: SearchArgument,
     *,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on this machine; 0: any free one.")] = 0,
-    open_: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+    open_: OpenOption = False,
     repo: RepoOption = HERE,
     site: SiteOption = None,
 ) -> None:
@@ -88,8 +87,8 @@ def dashboard(
 
     def started(url: str) -> None:
         say(url)
-        if open_ and not webbrowser.open(url):
-            say(f"no browser could be started here; open {url} yourself", err=True)
+        if open_:
+            show_in_browser(url)
 
     serve_dashboard(workspace.store, request, port=port, on_start=started)
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import structlog
 import typer
 
-from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.options import HERE, DatabaseOption, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json
 from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
@@ -28,9 +28,7 @@ def command(
     listen: Annotated[
         str | None, typer.Option("--listen", help="Listen on HOST:PORT in place of serve.listen.")
     ] = None,
-    database: Annotated[
-        str | None, typer.Option("--database", help="SQLite file or postgresql:// URL, in place of serve.database.")
-    ] = None,
+    database: DatabaseOption = None,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Number of runs that are driven at the same time.")
     ] = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.options import HERE, DatabaseOption, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, dash, print_json
 from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
@@ -27,9 +27,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
-DatabaseOption = Annotated[
-    str | None, typer.Option("--database", help="SQLite file or postgresql:// URL, in place of serve.database.")
-]
 
 
 @app.command()

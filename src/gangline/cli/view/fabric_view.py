@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 from gangline.cli.output import columns, dash
-from gangline.fabric.clos import clos_counts, counts_of
-from gangline.fabric.failures import PRESETS, longest_loss_seconds, mean_hours_between
-from gangline.fabric.inventory import Fabric, scale_of
-from gangline.fabric.links import (
+from gangline.fabric.placement.training import OrderForecast, fabric_rate
+from gangline.fabric.probe.links import (
     PROBES_PER_SECOND,
     probe_bits_per_second,
     probes_to_cover,
     probes_to_cover_surely,
     probes_to_find,
 )
-from gangline.fabric.nccl_rings import NcclRing
-from gangline.fabric.paths import path_environment
-from gangline.fabric.training import OrderForecast, fabric_rate
+from gangline.fabric.reliability.failures import PRESETS, longest_loss_seconds, mean_hours_between
+from gangline.fabric.topology.clos import clos_counts, counts_of
+from gangline.fabric.topology.inventory import Fabric, scale_of
+from gangline.fabric.traffic.nccl_rings import NcclRing
+from gangline.fabric.traffic.paths import path_environment
 from gangline.spec.config.server_ranges import compress_servers
 from gangline.units import counted, format_seconds
 

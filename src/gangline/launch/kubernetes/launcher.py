@@ -9,7 +9,7 @@ from functools import partial
 from math import inf
 
 from gangline.errors import StillRunning, UsageError
-from gangline.fabric.inventory import Fabric
+from gangline.fabric.topology.inventory import Fabric
 from gangline.launch.kubernetes.client.api import ApiUnavailable, KubernetesApi, Object
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.follow.api_retry import retry_while_unavailable

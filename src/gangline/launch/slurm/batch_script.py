@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from gangline.errors import ConfigError, UsageError
-from gangline.fabric.placement import natural_key
+from gangline.fabric.topology.inventory import natural_key
 from gangline.spec.config.server_ranges import compress_servers
 from gangline.spec.config.slurm_table import SlurmTable
 from gangline.spec.gang.podset import PlacedServer

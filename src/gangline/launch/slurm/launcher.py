@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gangline.errors import SIGTERM_CODE, GanglineError, IntegrityError
-from gangline.fabric.inventory import Fabric
+from gangline.fabric.topology.inventory import Fabric
 from gangline.launch.local.folder import GangFolder, LaunchedGang, write_file
 from gangline.launch.local.gang_sandbox import GangSandbox, require_sandbox
 from gangline.launch.local.keeper_start import REJOIN_SECONDS, keeper_command, keeper_environ, materialise

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gangline.errors import ConfigError, GanglineError
-from gangline.fabric.inventory import Group
-from gangline.fabric.order import order_servers
+from gangline.fabric.placement.order import order_servers
+from gangline.fabric.topology.inventory import Group
 from gangline.launch.local.folder import GangFolder, write_file
 from gangline.launch.sandbox.engines import SandboxCommand
 from gangline.spec.codec import Document, from_json

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from gangline.errors import CapacityError, UsageError
-from gangline.fabric.inventory import Fabric
-from gangline.fabric.pipeline_order import pipeline_order
-from gangline.fabric.placement import FreeGroup, select_servers
+from gangline.fabric.placement.pipeline_order import pipeline_order
+from gangline.fabric.placement.selection import FreeGroup, select_servers
+from gangline.fabric.topology.inventory import Fabric
 from gangline.spec.gang.podset import PlacedServer, Placement
 
 

@@ -1,9 +1,9 @@
 """Servers of a gang in its record: whether its nodes are where they were placed, and its tiles in one group each."""
 
 from gangline.errors import GanglineError
-from gangline.fabric.measured_links import LinkMeasurement, with_speeds
-from gangline.fabric.rank_table import rank_table
-from gangline.fabric.verify import verify
+from gangline.fabric.placement.verify import verify
+from gangline.fabric.probe.measured_links import LinkMeasurement, with_speeds
+from gangline.fabric.traffic.rank_table import rank_table
 from gangline.launch.protocol import GangStatus
 from gangline.line.gangs.stated_network import read_measurement
 from gangline.line.record.context import RunContext

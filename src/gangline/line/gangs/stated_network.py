@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gangline.fabric.inventory import Fabric
-from gangline.fabric.paths import path_environment
+from gangline.fabric.topology.inventory import Fabric
+from gangline.fabric.traffic.paths import path_environment
 from gangline.spec.codec import Document
 from gangline.spec.config.line import Line
 from gangline.spec.plan import Plan
@@ -14,7 +14,7 @@ from gangline.storage.objects.blobs import get_blob, put_blob
 from gangline.storage.objects.protocol import ObjectStore
 
 if TYPE_CHECKING:
-    from gangline.fabric.measured_links import LinkMeasurement
+    from gangline.fabric.probe.measured_links import LinkMeasurement
 
 LATEST = "network/latest.json"
 """Key of the name of the newest measurement in a store."""
@@ -47,7 +47,7 @@ def stated_network(environ: Mapping[str, str], file: Path | None = None) -> Fabr
     found = load_fabric(file, environ=environ)
     if found is None:
         return None
-    from gangline.fabric.fabric_file import fabric_of  # most sites state no network
+    from gangline.fabric.topology.fabric_file import fabric_of  # most sites state no network
 
     return fabric_of(found.fabric)
 
@@ -56,7 +56,7 @@ def planned_network(stated: Fabric | None, store: ObjectStore) -> PlannedNetwork
     """`stated` with what `store` has of measured speeds; None: none is stated."""
     if stated is None:
         return None
-    from gangline.fabric.measured_links import links_words, with_measured_links
+    from gangline.fabric.probe.measured_links import links_words, with_measured_links
 
     measured = read_measurement(store)
     return PlannedNetwork(fabric=with_measured_links(stated, measured), links=links_words(stated, measured))
@@ -93,7 +93,7 @@ def read_measurement(store: ObjectStore) -> "LinkMeasurement | None":
     Raises:
         IntegrityError: What is there is none.
     """
-    from gangline.fabric.measured_links import LinkMeasurement
+    from gangline.fabric.probe.measured_links import LinkMeasurement
 
     found = store.get(LATEST)
     return None if found is None else LinkMeasurement.from_json(

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from gangline.checkpoint.format.manifest import MANIFEST, MAX_MANIFEST_BYTES, list_checkpoints, verify_manifest
 from gangline.errors import IntegrityError, StorageError
-from gangline.fabric.telemetry import diagnose_slow_ranks, diagnose_stages
+from gangline.fabric.probe.telemetry import diagnose_slow_ranks, diagnose_stages
 from gangline.line.gangs import launchers
 from gangline.line.gangs.attempts import EVENTS, METRICS, FinishedGang, attempt_files, attempt_key
 from gangline.line.record.context import RunContext

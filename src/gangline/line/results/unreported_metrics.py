@@ -11,8 +11,6 @@ ProgramForm = Literal["task", "joined", "other"]
 """What trains: a task, a program with Program or Session, or one with neither."""
 JOINED = "joined"
 """Output of the train stage: whether the program wrote a result, which Program and Session do."""
-STEPS = "steps_told"
-"""Output of the train stage: whether the program reported a step, by its result or by heartbeats of all ranks."""
 _BY_FILE = 'write it to a JSON file and name that in line.toml: project.metrics = "metrics.json"'
 _SHOWN = 12
 
@@ -22,12 +20,6 @@ def form_of(record: Record) -> ProgramForm:
     if record.inputs.values.get("project.task"):
         return "task"
     return "joined" if stage(record, "train").outputs.get(JOINED, True) else "other"
-
-
-def reported_no_steps(record: Record) -> bool:
-    """Whether the training succeeded although its program reported no step."""
-    train = stage(record, "train")
-    return train.state in ("done", "taken") and train.outputs.get(STEPS) is False
 
 
 def missing_metric(wanted: str, reported: Collection[str], form: ProgramForm) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from gangline.errors import ConfigError
-from gangline.fabric.certificate import Certificate
+from gangline.fabric.placement.certificate import Certificate
 from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.request.run_request import RunRequest
 from gangline.planner.budget import check as check_budget
@@ -12,7 +12,7 @@ from gangline.planner.certificate import plan_certificate
 from gangline.planner.choice import PlanChoice, choose_by_formula
 from gangline.planner.cost.interruptions import StorageCost, storage_costs
 from gangline.planner.cost.optimizer import optimizer_model
-from gangline.planner.formula.search import formula_profile
+from gangline.planner.formula.inputs import formula_profile
 from gangline.planner.gpu_kinds import choose_kinds
 from gangline.planner.plans import choice_of_run, line_of_worker
 from gangline.planner.pool import gpu_table
@@ -65,7 +65,7 @@ def plan_hypothetically(
         return PlanRequest.about(line, site, inventory, profile, (), fabric=network.fabric if network else None)
 
     def choose(inventory: Inventory) -> PlanChoice:
-        return choose_by_formula(ask(line, inventory), model, ask=ask, inventory=inventory)
+        return choose_by_formula(ask(line, inventory), ask=ask, inventory=inventory)
 
     found = choose_kinds(line, inventory, choose=choose, ask=ask)
     choice = choice_of_run(found.choice, request.line)

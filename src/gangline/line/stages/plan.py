@@ -4,8 +4,8 @@ from dataclasses import asdict, replace
 
 from gangline.build.code_layer import LayerSelection as LayerChoice
 from gangline.errors import ConfigError, GateError
-from gangline.fabric.certificate import Certificate
-from gangline.fabric.inventory import Fabric
+from gangline.fabric.placement.certificate import Certificate
+from gangline.fabric.topology.inventory import Fabric
 from gangline.launch.sandbox import Sandbox
 from gangline.line.gangs.podsets import commits_python, server_labels
 from gangline.line.gangs.runners import CodeOwner, open_runner, runs_in_pod

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gangline.fabric.inventory import Fabric
+from gangline.fabric.topology.inventory import Fabric
 from gangline.git.repository import Repository
 from gangline.launch.sandbox.module_runner import ModuleRunner
 from gangline.line.request.targets import launcher_of
@@ -156,7 +156,7 @@ def _with_shape(line: Line, seen: ModelInspection) -> ModelInspection:
     model = line.plan.transformer
     if model is None or (seen.profile is not None and seen.profile.traces):
         return seen
-    from gangline.planner.formula.search import formula_profile  # most lines have a task to trace
+    from gangline.planner.formula.inputs import formula_profile  # most lines have a task to trace
 
     return replace(seen, profile=formula_profile(model))
 

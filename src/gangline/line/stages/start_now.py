@@ -2,29 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from gangline.errors import CapacityError, ConfigError
 from gangline.line.gangs.launchers import open_cluster
 from gangline.line.request.targets import launcher_of
+from gangline.line.stages.preview import Preview
 from gangline.planner.choice import PlanChoice
 from gangline.spec.config.site import Site
 from gangline.spec.devices import FreeServers, Inventory
 from gangline.spec.plan import Candidate
-
-
-class Planned(Protocol):
-    """What was planned, and for which devices."""
-
-    @property
-    def choice(self) -> PlanChoice:
-        """Choice of one plan."""
-        ...
-
-    @property
-    def inventory(self) -> Inventory:
-        """Devices it was made for."""
-        ...
 
 
 def free_servers(site: Site, environ: Mapping[str, str], inventory: Inventory) -> FreeServers:
@@ -36,7 +22,7 @@ def free_servers(site: Site, environ: Mapping[str, str], inventory: Inventory) -
     return read_free_servers(open_cluster(site, environ), site.pod, inventory, pool=site.launch.pool)
 
 
-def choice_now(first: Planned, free: FreeServers, plan_for: Callable[[Inventory], Planned]) -> PlanChoice:
+def choice_now(first: Preview, free: FreeServers, plan_for: Callable[[Inventory], Preview]) -> PlanChoice:
     """The choice among plans that start on `free` servers; those that need more come after it, as `no_servers`.
 
     Args:

@@ -36,7 +36,7 @@ from gangline.spec.gpu_names import other_kinds
 from gangline.spec.measurements import Curve
 from gangline.spec.program_files import OUTPUTS_KIND, SAVE_KIND, RuntimeReport
 from gangline.spec.record import UNDECLARED, UNREPORTED, Record
-from gangline.spec.run_flags import NOT_FINITE, stage
+from gangline.spec.run_flags import NOT_FINITE, STEPS_TOLD, stage
 from gangline.storage.objects.blobs import put_blob
 from gangline.units import format_count, format_number, now, sparkline
 
@@ -93,7 +93,7 @@ def train(ctx: RunContext) -> StageResult:
             **({NOT_FINITE: not_finite} if not_finite else {}),
             **({DOUBTS: doubts} if doubts else {}),
             unreported_metrics.JOINED: _joined(finished),
-            unreported_metrics.STEPS: bool(measured.final_step) or finished.end.step is not None,
+            STEPS_TOLD: bool(measured.final_step) or finished.end.step is not None,
             "attempts": finished.attempts,
             "save_seconds": measured.save_seconds,
         },

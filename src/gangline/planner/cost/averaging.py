@@ -52,11 +52,8 @@ def messages(
 ) -> list[tuple[Exchange, float]]:
     """Kinds of message that average the gradients of a step between `ranks` replicas, each with the bytes of all of it.
 
-    Args:
-        entries: Of all gradients on one rank.
-        shapes: Of all parameters; needed by `powersgd` and `topk` alone.
-        compression: Kind, and what belongs to it.
-        ranks: That average.
+    `entries` are those of all gradients on one rank; `shapes` of all parameters are needed by `powersgd` and `topk`
+    alone.
     """
     if compression.kind == "powersgd":
         left, right = _factors(shapes, compression.rank)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf
 
-from gangline.fabric.collectives import bus_bandwidth, bus_factor, collective_seconds, ring_steps, wire_seconds
-from gangline.fabric.mapping import EdgeBytes
-from gangline.fabric.order_paths import OrderPaths, paths_of
-from gangline.fabric.tiles import planned_order
+from gangline.fabric.placement.mapping import EdgeBytes
+from gangline.fabric.placement.tiles import planned_order
+from gangline.fabric.traffic.collectives import bus_bandwidth, bus_factor, collective_seconds, ring_steps, wire_seconds
+from gangline.fabric.traffic.order_paths import OrderPaths, paths_of
 from gangline.planner.pool import Pool, num_nodes, ranks_per_node
 from gangline.spec.devices import Exchange
 from gangline.spec.plan import Device

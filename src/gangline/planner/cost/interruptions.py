@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from gangline.fabric.failures import gang_rate, interrupt_probability, mean_hours_between
-from gangline.fabric.interval import best_interval, effective_share, steps_between_saves, write_seconds
+from gangline.fabric.reliability.failures import gang_rate, interrupt_probability, mean_hours_between
+from gangline.fabric.reliability.interval import best_interval, effective_share, steps_between_saves, write_seconds
 from gangline.planner.settings import WEIGHT_BYTES
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import SitePlanTable
@@ -32,15 +32,8 @@ class StorageCost:
 def storage_costs(
     plan: SitePlanTable, *, gpus: int, servers: int, parameters: float, bytes_per_parameter: float
 ) -> list[StorageCost]:
-    """Costs of each class of the site, the cheapest first.
-
-    Args:
-        plan: Of the site: its storage, failures and restarts.
-        gpus: Of the gang.
-        servers: Of the gang, each of which writes its share.
-        parameters: Of the model.
-        bytes_per_parameter: Of a checkpoint.
-    """
+    """Costs of each class of the site, the cheapest first, of a gang each of whose servers writes its share of a
+    checkpoint."""
     mean = mean_seconds_between(plan, gpus=gpus, servers=servers)
     found = []
     for name, rate in plan.storage.items():

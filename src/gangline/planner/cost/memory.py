@@ -1,15 +1,14 @@
 """Memory of one rank: state by formula, activations where a profile of the model has them."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from gangline.planner.cost.optimizer import OptimizerModel
 from gangline.planner.layouts.layout import Layout
-from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, SHARES, WEIGHT_BYTES, Fit, StepLoad
+from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, SHARES, WEIGHT_BYTES, Fit, StepLoad, block_interval
 from gangline.spec.forecast import MemoryCause
 from gangline.spec.plan import Precision
 from gangline.spec.profile import MatrixWork, ModelProfile, Trace, Unit
-from gangline.spec.strategies import traits_of
+from gangline.spec.strategies import Wrapping, traits_of
 from gangline.units import format_bytes
 
 STAGED_BYTES = 4 * 64 * 2**20
@@ -17,8 +16,6 @@ STAGED_BYTES = 4 * 64 * 2**20
 
 COMPUTED_AGAIN = 1.3
 """Share of what a block saves: that, and the gradients on the way through it."""
-
-Offload = Literal["auto", "none", "cpu", "activations", "optimizer_nvme"]
 
 
 def state_bytes(profile: ModelProfile, moment_bytes: float) -> int:
@@ -77,15 +74,15 @@ def rank_parts(profile: ModelProfile, layout: Layout, load: StepLoad) -> RankMem
     else:
         moments += _owner_state(profile, layout)
     gathered, exchanged = _gathered(profile, layout, load.precision)
-    kept_bytes, loss_bytes, block_bytes = _activations(profile, layout, load)
+    kept_bytes, loss_bytes, again_bytes = _activations(profile, layout, load)
     on_host = load.memory.offload == "cpu"
-    activations = kept_bytes + max(loss_bytes, block_bytes)
+    activations = kept_bytes + max(loss_bytes, again_bytes)
     gradients = _gradients(profile, layout, load, activations=activations)
     return RankMemory(
         weights=0.0 if on_host else WEIGHT_BYTES * shard_parameters,
         gradients=gradients,
         optimizer=0.0 if on_host else moments,
-        gathered=gathered + max(0.0, exchanged - max(0.0, loss_bytes - block_bytes)),
+        gathered=gathered + max(0.0, exchanged - max(0.0, loss_bytes - again_bytes)),
         activations=activations,
         updates=max(0.0, _after_step(profile, layout, load) - gradients - activations),
     )
@@ -135,9 +132,9 @@ def num_owners(layout: Layout, work: MatrixWork | None) -> int:
     return OptimizerModel(matrix_work=work).owners(mesh)
 
 
-def rank_bytes(profile: ModelProfile | None, layout: Layout) -> float | None:
-    """Peak of one rank; None: the size of the model is not known."""
-    return None if profile is None else rank_parts(profile, layout, StepLoad(micro_batch=0, precision="fp32")).total
+def rank_bytes(profile: ModelProfile, layout: Layout) -> float:
+    """State of one rank at its peak, without activations."""
+    return rank_parts(profile, layout, StepLoad(micro_batch=0, precision="fp32")).total
 
 
 def host_bytes(profile: ModelProfile, layout: Layout, load: StepLoad) -> float:
@@ -174,16 +171,24 @@ def _gradients(profile: ModelProfile, layout: Layout, load: StepLoad, *, activat
 def _gathered(profile: ModelProfile, layout: Layout, precision: Precision) -> tuple[float, float]:
     """What stays whole from forward to backward, and what a block needs while it goes back.
 
-    fsdp keeps what lies outside the blocks, zero2 and what is cut into stages keep all. A block that goes back has
-    gradients and sends them in float32; under fsdp it is whole for that, and so is the next one.
+    fsdp keeps what lies outside the blocks, zero2 and what is cut into stages keep all.
     """
     wrapping, width = layout.wrapping, PASS_BYTES[precision]
-    block = (profile.largest_block_parameters or 0) / layout.mesh.tp
+    block = block_bytes(wrapping, width) * ((profile.largest_block_parameters or 0) / layout.mesh.tp)
     if wrapping.reshards:
-        return width * profile.outside_parameters / layout.mesh.tp, (3 * width + GRADIENT_BYTES) * block
-    if wrapping.is_composable:  # torch builds `replicate` on `fully_shard`
-        return width * _stage_parameters(profile, layout), (width + GRADIENT_BYTES) * block
-    return 0.0, 0.0
+        return width * profile.outside_parameters / layout.mesh.tp, block
+    return width * _stage_parameters(profile, layout) if wrapping.is_composable else 0.0, block
+
+
+def block_bytes(wrapping: Wrapping, width_bytes: int) -> float:
+    """Bytes of each parameter of a block while it goes back, by the width of the passes: in 16 bits 0, 6 or 10.
+
+    A block that is gathered has its gradients in float32 while they are reduced; one that is gathered for each pass is
+    whole for that, and so is the next one.
+    """
+    if wrapping.reshards:
+        return 3 * width_bytes + GRADIENT_BYTES
+    return width_bytes + GRADIENT_BYTES if wrapping.is_composable else 0.0  # torch builds `replicate` on `fully_shard`
 
 
 def _activations(profile: ModelProfile, layout: Layout, load: StepLoad) -> tuple[float, float, float]:
@@ -218,9 +223,7 @@ def _blocks(trace: Trace | None) -> list[Unit]:
 
 def kept_share(word: str) -> float:
     """Share of activations that `word` keeps, of a model whose blocks were not traced."""
-    if word in SHARES:
-        return SHARES[word]
-    return 1.0 - (1.0 - SHARES["full"]) / int(word.removeprefix("every_"))
+    return SHARES[word] if word in SHARES else 1.0 - (1.0 - SHARES["full"]) / block_interval(word)
 
 
 def _kept(word: str, saved: float, handed: float) -> float:
@@ -231,7 +234,7 @@ def _kept(word: str, saved: float, handed: float) -> float:
         return min(saved, handed)
     if word == "selective":
         return SHARES["selective"] * saved
-    return saved - max(0.0, saved - handed) / int(word.removeprefix("every_"))
+    return saved - max(0.0, saved - handed) / block_interval(word)
 
 
 def _fixed(trace: Trace | None, layout: Layout, load: StepLoad) -> float:

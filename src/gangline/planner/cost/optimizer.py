@@ -133,20 +133,14 @@ def what_hides(forward: float, *, computed: float, exchanged: float, overlap: fl
 
 def update_traffic(
     sent: Collective, work: MatrixWork, seconds_of: Callable[[Collective], float | None], *, forward_seconds: float,
-    hides: float,
+    computed: float, exchanged: float, overlap: float,
 ) -> UpdateTraffic | None:  # fmt: skip
-    """What ranks wait for; None: how long messages take is not known.
-
-    Args:
-        sent: The buckets, as of `published_updates`.
-        work: Of the rule.
-        seconds_of: Of one message.
-        forward_seconds: Of the blocks of a pass.
-        hides: Of these, what hides updates.
-    """
+    """What ranks wait for of buckets that are `sent` during the blocks of the next forward pass; None: it is not known
+    how long messages take. Other arguments are those of `what_hides`."""
     each = seconds_of(sent)
     if each is None:
         return None
+    hides = what_hides(forward_seconds, computed=computed, exchanged=exchanged, overlap=overlap)
     buckets, blocks = round(sent.count), max(1, work.blocks)
     before = [floor(blocks * at / buckets) / blocks for at in range(buckets)]
     seconds = [each] * buckets

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log
-from typing import Literal
 
-from gangline.fabric.mapping import EdgeBytes
+from gangline.fabric.placement.mapping import EdgeBytes
 from gangline.planner.cost.exchange import Collective, LinkRates, link_rates, sent_share
 from gangline.planner.pool import Pool, ranks_per_node
+from gangline.planner.settings import StepLoad
 from gangline.spec.devices import Rates
 from gangline.spec.plan import Precision
 from gangline.spec.profile import Trace
+from gangline.spec.strategies import Wrapping
 
 Point = tuple[float, float]
 """Bytes, seconds."""
@@ -174,14 +175,7 @@ def host_rates(pool: Pool, ranks_per_node: int) -> HostRates:
     )
 
 
-def transfer_seconds(
-    parameters: float, host: HostRates, *, reshards: bool, sync: Literal["last", "each"], micro_batches: int
-) -> float:
-    """Seconds of the shard of one rank in a step, none of it hidden.
-
-    The shard goes to the device before each gather: once, or twice a micro-batch if it `reshards` what was gathered.
-    Its gradients come back after each reduction.
-    """
-    gathers = 2 * micro_batches if reshards else 1
-    reductions = micro_batches if sync == "each" else 1
-    return SHARD_BYTES * parameters * (gathers + reductions) / host.link_bytes_per_second
+def transfer_seconds(parameters: float, host: HostRates, wrapping: Wrapping, load: StepLoad) -> float:
+    """Seconds of the shard of one rank in a step, none of it hidden: it goes to the device before each gather, and its
+    gradients come back after each reduction."""
+    return SHARD_BYTES * parameters * sum(load.rounds(wrapping)) / host.link_bytes_per_second

@@ -1,8 +1,7 @@
 """Step time by part (compute, communication, optimizer, checkpoint, bubble), calibrated by earlier runs. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import inf
 
 from gangline.planner.cost.averaging import compression_work
 from gangline.planner.cost.calibration import Calibration, kind_of
@@ -15,12 +14,11 @@ from gangline.planner.cost.optimizer import (
     may_hide,
     published_updates,
     update_traffic,
-    what_hides,
 )
 from gangline.planner.cost.speeds import HostRates, Speeds, transfer_seconds
 from gangline.planner.cost.traffic import num_averaged, num_buckets, unknown_traffic
 from gangline.planner.layouts.layout import Layout
-from gangline.planner.settings import FORWARD, WEIGHT_BYTES, StepLoad
+from gangline.planner.settings import FORWARD, WEIGHT_BYTES, StepLoad, block_interval
 from gangline.spec.forecast import Term, UpdateTraffic
 from gangline.spec.profile import ModelProfile, Trace
 
@@ -118,7 +116,7 @@ def _late_updates(inputs: StepInputs, speeds: Speeds, computed: float | None) ->
     forward = first * _block_share(inputs.trace) if may_hide(work, layout.wrapping, device) else 0.0
     return update_traffic(
         published_updates(work, layout.mesh, owners=owners), work, speeds.exchange_seconds, forward_seconds=forward,
-        hides=what_hides(forward, computed=computed, exchanged=exchanged, overlap=inputs.overlap),
+        computed=computed, exchanged=exchanged, overlap=inputs.overlap,
     )  # fmt: skip
 
 
@@ -129,13 +127,16 @@ def _block_share(trace: Trace) -> float:
 
 
 def _exchanged(part: str, inputs: StepInputs, speeds: Speeds) -> float | None:
+    return _sum((each.count, speeds.exchange_seconds(each)) for each in inputs.messages if each.part == part)
+
+
+def _sum(rows: Iterable[tuple[float, float | None]]) -> float | None:
+    """All counts times their seconds; None: some seconds are not known."""
     total = 0.0
-    for each in inputs.messages:
-        if each.part == part:
-            seconds = speeds.exchange_seconds(each)
-            if seconds is None:
-                return None
-            total += each.count * seconds
+    for count, seconds in rows:
+        if seconds is None:
+            return None
+        total += count * seconds
     return total
 
 
@@ -170,14 +171,11 @@ def _attention(trace: Trace) -> tuple[float, float]:
 
 def _shard_copies(inputs: StepInputs, speeds: Speeds) -> float | None:
     """What is gathered is copied out of the message, what is scattered into it; both are booked as computing."""
-    total = 0.0
-    for each in inputs.messages:
-        if each.part == "communication" and each.kind in ("all_gather", "reduce_scatter"):
-            seconds = speeds.move_seconds(2 * each.size_bytes)
-            if seconds is None:
-                return None
-            total += each.count * seconds
-    return total
+    return _sum(
+        (each.count, speeds.move_seconds(2 * each.size_bytes))
+        for each in inputs.messages
+        if each.part == "communication" and each.kind in ("all_gather", "reduce_scatter")
+    )
 
 
 def _compression(inputs: StepInputs, speeds: Speeds) -> float | None:
@@ -197,9 +195,8 @@ def _recompute_factors(checkpointing: str) -> tuple[float, float]:
     """Work of both passes with what is computed again: of products, and of all else."""
     if checkpointing == "selective":
         return 1.0, 1 + FORWARD
-    every = {"none": inf, "full": 1}.get(checkpointing) or int(checkpointing.removeprefix("every_"))
-    extra = FORWARD / every
-    return 1 + extra, 1 + extra
+    products = 1 + FORWARD / block_interval(checkpointing)
+    return products, products
 
 
 def _recomputed_head(inputs: StepInputs) -> float:
@@ -236,11 +233,7 @@ def _stream(size: float, inputs: StepInputs, speeds: Speeds) -> float | None:
 def _shard_transfers(inputs: StepInputs) -> float:
     if inputs.host is None:
         return 0.0
-    load = inputs.load
-    return transfer_seconds(
-        inputs.updated_parameters, inputs.host, reshards=inputs.layout.wrapping.reshards,
-        sync=load.memory.gradient_sync, micro_batches=load.micro_batches,
-    )  # fmt: skip
+    return transfer_seconds(inputs.updated_parameters, inputs.host, inputs.layout.wrapping, inputs.load)
 
 
 def _origin(part: str, inputs: StepInputs, speeds: Speeds) -> str:

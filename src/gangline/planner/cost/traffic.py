@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 
-from gangline.fabric.mapping import EdgeBytes
-from gangline.fabric.order_paths import RingTraffic
+from gangline.fabric.placement.mapping import EdgeBytes
+from gangline.fabric.traffic.order_paths import RingTraffic
 from gangline.planner.cost.averaging import bucket_count, messages, needs_shapes, shard_bytes
 from gangline.planner.cost.exchange import Collective
 from gangline.planner.cost.memory import num_owners
@@ -64,7 +64,7 @@ def _shard_messages(profile: ModelProfile, layout: Layout, load: StepLoad) -> It
         return
     width = PASS_BYTES[load.precision]
     passes = 1 if mesh.pp > 1 else load.micro_batches
-    reductions = _reductions(layout, load)
+    _, reductions = load.rounds(layout.wrapping)
     reduced = shard_bytes(load.compression, averages_rarely=layout.traits.averages_rarely)
     for unit, count in _units(profile, layout, load):
         gathers = passes * (layout.wrapping.gathers if unit.name else 1)
@@ -90,11 +90,11 @@ def _replica_messages(profile: ModelProfile, layout: Layout, load: StepLoad) -> 
     shards = mesh.dp_shard * mesh.cp
     entries, rank_stride = num_averaged(profile, layout), shards * mesh.tp
     shapes = [replace(each, rows=ceil(each.rows / shards)) for each in profile.shapes]
-    buckets = num_buckets(profile, layout, load)
+    buckets, (_, reductions) = num_buckets(profile, layout, load), load.rounds(layout.wrapping)
     for kind, size in messages(entries, shapes, load.compression, ranks=mesh.dp_replicate):
         yield Collective(
             part="communication", kind=kind, size_bytes=size / buckets, ranks=mesh.dp_replicate,
-            count=_reductions(layout, load) * buckets / load.outer_steps, rank_stride=rank_stride,
+            count=reductions * buckets / load.outer_steps, rank_stride=rank_stride,
         )  # fmt: skip
     if layout.wrapping.shares_optimizer:
         owned = profile.matrix_work.parameters / (mesh.pp * mesh.tp * shards) if profile.matrix_work else 0.0
@@ -102,11 +102,6 @@ def _replica_messages(profile: ModelProfile, layout: Layout, load: StepLoad) -> 
             part="optimizer", kind="all_gather", size_bytes=GRADIENT_BYTES * (entries - owned),
             ranks=mesh.dp_replicate, count=1, rank_stride=rank_stride,
         )  # fmt: skip
-
-
-def _reductions(layout: Layout, load: StepLoad) -> int:
-    """Reductions of a step: those of shards may follow each micro-batch."""
-    return load.micro_batches if layout.wrapping.shards and load.memory.gradient_sync == "each" else 1
 
 
 def num_averaged(profile: ModelProfile, layout: Layout) -> float:
@@ -117,7 +112,8 @@ def num_averaged(profile: ModelProfile, layout: Layout) -> float:
 
 def num_buckets(profile: ModelProfile, layout: Layout, load: StepLoad) -> int:
     """Messages that they travel in."""
-    return bucket_count(GRADIENT_BYTES * num_averaged(profile, layout), load.bucket_bytes)
+    given = load.bucket_bytes if layout.traits.has_buckets else None
+    return bucket_count(GRADIENT_BYTES * num_averaged(profile, layout), given)
 
 
 def _tensor_peers(profile: ModelProfile, layout: Layout, load: StepLoad) -> Iterator[Collective]:
@@ -211,12 +207,7 @@ def edge_bytes(
 ) -> EdgeBytes | None:
     """Bytes of one rail in a step, on an edge of each ring over servers and between stages; None: not known.
 
-    Args:
-        rings: Of data-parallel ranks of an average stage.
-        profile: Of the model.
-        mesh: Of the plan.
-        load: Of a step.
-        ranks_per_server: Of the gang.
+    `rings` are those of data-parallel ranks of an average stage.
     """
     handed = _handed_bytes(profile, load.precision)
     if (mesh.pp > 1 and handed is None) or unknown_compression(profile, load.compression):

@@ -9,9 +9,9 @@ from gangline.planner.contest import Contender, TimeBounds, winner
 from gangline.planner.cost.averaging import by_latency, exposed_buckets
 from gangline.planner.cost.calibration import kind_of
 from gangline.planner.cost.exchange import link_rates
-from gangline.planner.formula.evaluate import evaluate, layout_memory
+from gangline.planner.forecast import money_of
+from gangline.planner.formula.evaluate import Evaluation, LayoutPlan, evaluate, layout_memory
 from gangline.planner.formula.memory import memory_bound_bytes
-from gangline.planner.formula.plan import Evaluation, LayoutPlan
 from gangline.planner.formula.search import formula_question, in_planned_order, may_offload, world_of
 from gangline.planner.formula.step_time import PART_WORDS
 from gangline.planner.layouts.layout import WrappedLayout
@@ -22,7 +22,6 @@ from gangline.planner.suggestion import FittingPlan
 from gangline.spec.forecast import Forecast, GradientBuckets, Term
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate
-from gangline.spec.transformer import Transformer
 from gangline.units import format_bytes, format_step
 
 TERMS = {
@@ -36,7 +35,7 @@ TERMS = {
 class FormulaRanking:
     """All layouts of one question, the chosen one first."""
 
-    evaluation: Evaluation[LayoutPlan]
+    evaluation: Evaluation
     order: tuple[LayoutPlan, ...]
     forecasts: Mapping[str, Forecast]
     """Forecast of each layout, by its name."""
@@ -54,7 +53,7 @@ class FormulaRanking:
         return first if first is not None and first.layout.name in self.costs else None
 
 
-def rank_layouts(problem: PlanProblem, model: Transformer) -> FormulaRanking:
+def rank_layouts(problem: PlanProblem) -> FormulaRanking:
     """Weigh every candidate on the ranks that the line asks for, else on all that are there.
 
     Of the plans within the bounds that are within the band of the fastest (or cheapest), the one with the fewest axes,
@@ -62,28 +61,25 @@ def rank_layouts(problem: PlanProblem, model: Transformer) -> FormulaRanking:
     that its stages get.
     """
     world, on_host = world_of(problem), problem.line.train.memory.offload == "cpu"
-    question, missing = formula_question(problem, model, world, on_host=on_host)
+    question = formula_question(problem, world, on_host=on_host)
     evaluation = evaluate(question, band=problem.band)
     if may_offload(problem) and not any(_runs(each) for each in evaluation.plans):
-        question, missing = formula_question(problem, model, world, on_host=True)
-        with_host = evaluate(question, band=problem.band)
+        with_host = evaluate(formula_question(problem, world, on_host=True), band=problem.band)
         evaluation = with_host if any(_runs(each) for each in with_host.plans) else evaluation
     while True:
-        ranking = _ranked(problem, model, evaluation, missing)
+        ranking = _ranked(problem, evaluation, question.missing)
         chosen = ranking.chosen
         if chosen is None:
             return ranking
-        laid_out = in_planned_order(problem, model, chosen)
+        laid_out = in_planned_order(problem, chosen)
         if laid_out.parts == chosen.parts:
             return ranking
         others = (each for each in evaluation.plans if each is not chosen)
         evaluation = replace(evaluation, plans=tuple(sorted((laid_out, *others), key=lambda each: each.order)))
 
 
-def _ranked(
-    problem: PlanProblem, model: Transformer, evaluation: Evaluation[LayoutPlan], missing: str
-) -> FormulaRanking:
-    forecasts = {each.layout.name: forecast_of_layout(problem, model, each, missing) for each in evaluation.plans}
+def _ranked(problem: PlanProblem, evaluation: Evaluation, missing: str) -> FormulaRanking:
+    forecasts = {each.layout.name: forecast_of_layout(problem, each, missing) for each in evaluation.plans}
     runs = [each for each in evaluation.plans if _runs(each)]
     costs = {each.layout.name: _cost(problem, each, forecasts[each.layout.name]) for each in runs}
     over = {name: found for name in costs if (found := problem.excess(forecasts[name])) is not None}
@@ -114,7 +110,7 @@ def _cost(problem: PlanProblem, plan: LayoutPlan, forecast: Forecast) -> float:
     return seconds * plan.layout.mesh.world_size if problem.counts_money else seconds
 
 
-def forecast_of_layout(problem: PlanProblem, model: Transformer, plan: LayoutPlan, missing: str) -> Forecast:
+def forecast_of_layout(problem: PlanProblem, plan: LayoutPlan, missing: str = "") -> Forecast:
     """Forecast by formula, part by part, with the corrections that earlier runs taught."""
     pool, steps, world = problem.pool, problem.line.train.steps, plan.layout.mesh.world_size
     terms = () if missing else _terms(problem, plan)
@@ -122,21 +118,20 @@ def forecast_of_layout(problem: PlanProblem, model: Transformer, plan: LayoutPla
     step = sum(each.seconds for each in terms) if terms else None
     wall = None if step is None else steps * step
     hours = None if wall is None else wall * world / 3600
-    price = pool.gpu.price_per_hour
     forecast = Forecast(
-        parameters=model.parameters,
+        parameters=problem.transformer.parameters,
         memory_bytes=round(plan.memory.total),
         memory_causes=plan.memory.causes,
         step_seconds=step,
         wall_seconds=wall,
         gpu_hours=hours,
-        money=None if hours is None or price is None else hours * price,
+        money=money_of(hours, pool),
         device_flops=pool.gpu.flops_per_second.get(problem.precision),
         bubble=plan.parts.bubble / (plan.step_seconds - plan.parts.exchange - plan.parts.optimizer)
         if plan.layout.mesh.pp > 1
         else None,
         terms=terms,
-        buckets=_buckets(problem, model, plan, missing),
+        buckets=_buckets(problem, plan, missing),
         updates=None if missing else plan.updates,
         way=setting.words(problem.line),
         device_name=problem.device_name,
@@ -146,7 +141,7 @@ def forecast_of_layout(problem: PlanProblem, model: Transformer, plan: LayoutPla
     return problem.interrupted(forecast, world)
 
 
-def _buckets(problem: PlanProblem, model: Transformer, plan: LayoutPlan, missing: str) -> GradientBuckets | None:
+def _buckets(problem: PlanProblem, plan: LayoutPlan, missing: str) -> GradientBuckets | None:
     """Buckets of DDP; None: it is something else."""
     layout, line = plan.layout, problem.line
     if not layout.wrapping.is_ddp or layout.replicas == 1:
@@ -154,7 +149,7 @@ def _buckets(problem: PlanProblem, model: Transformer, plan: LayoutPlan, missing
     is_known = not missing and line.train.compression.kind == "none"
     passes = line.train.global_batch / (layout.replicas * plan.setting.micro_batch)
     return exposed_buckets(
-        GRADIENT_BYTES * model.parameters, bucket_bytes(line), ranks=layout.replicas,
+        GRADIENT_BYTES * problem.transformer.parameters, bucket_bytes(line), ranks=layout.replicas,
         seconds=by_latency(link_rates(problem.pool, layout.replicas), layout.replicas) if is_known else None,
         backward=BACKWARD * plan.parts.compute / passes, latency_origin=problem.pool.latency_origin,
     )  # fmt: skip
@@ -248,9 +243,10 @@ def _why_chosen(ranking: FormulaRanking, plan: LayoutPlan) -> str:
     axes = {0: "one rank", 1: "one axis"}.get(plan.layout.num_axes, f"{plan.layout.num_axes} axes")
     if plan.layout.name in ranking.over:
         return "no plan is within the bounds, this one comes nearest"
-    if ranking.missing:
+    bound = ranking.evaluation.search.bound_seconds
+    if bound is None:
         return f"{axes}, the fewest of what fits"
-    above = (ranking.forecasts[plan.layout.name].step_seconds or 0.0) / ranking.evaluation.bound_seconds - 1
+    above = (ranking.forecasts[plan.layout.name].step_seconds or 0.0) / bound - 1
     return f"{axes}; {100 * above:.1f} % above the bound"
 
 
@@ -266,14 +262,13 @@ def _largest_causes(problem: PlanProblem, plan: LayoutPlan) -> str:
     return f"{', '.join(words)}; a rank may hold {format_bytes(has)}"
 
 
-def fitting_layout(problem: PlanProblem, model: Transformer) -> FittingPlan | None:
+def fitting_layout(problem: PlanProblem) -> FittingPlan | None:
     """What would be chosen; None: nothing fits."""
     try:
-        question, _ = formula_question(problem, model, world_of(problem))
-        least = memory_bound_bytes(model, question.space, optimizer=question.optimizer)
-        if problem.line.train.memory.offload == "none" and least > question.usable_bytes:
+        question = formula_question(problem, world_of(problem))
+        if problem.line.train.memory.offload == "none" and memory_bound_bytes(question) > question.usable_bytes:
             return None
-        ranking = rank_layouts(problem, model)
+        ranking = rank_layouts(problem)
     except ConfigError:
         return None
     chosen = ranking.chosen
@@ -282,9 +277,9 @@ def fitting_layout(problem: PlanProblem, model: Transformer) -> FittingPlan | No
     return FittingPlan(chosen.name, ranking.forecasts[chosen.layout.name].step_seconds, chosen.memory.total)
 
 
-def layout_holds(problem: PlanProblem, model: Transformer, chosen: LayoutPlan, mesh: Mesh, micro_batch: int) -> bool:
+def layout_holds(problem: PlanProblem, chosen: LayoutPlan, mesh: Mesh, micro_batch: int) -> bool:
     """Whether a rank holds the chosen plan on another number of ranks."""
-    question, _ = formula_question(problem, model, mesh.world_size, on_host=chosen.on_host)
+    question = formula_question(problem, mesh.world_size, on_host=chosen.on_host)
     layout = WrappedLayout.of(mesh, chosen.layout.wrapping)
     setting = replace(chosen.setting, micro_batch=micro_batch)
     return layout_memory(question, layout, setting).total <= question.usable_bytes
@@ -299,7 +294,7 @@ def _miss(problem: PlanProblem, plan: LayoutPlan, has: float) -> str:
     )
 
 
-def refuse_layouts(problem: PlanProblem, ranking: FormulaRanking, model: Transformer, change: str) -> ConfigError:
+def refuse_layouts(problem: PlanProblem, ranking: FormulaRanking, change: str) -> ConfigError:
     """Nothing fits and runs: the two nearest misses, if possible of those that ranks here could run, and what would."""
     if not ranking.order:
         batch = problem.line.train.global_batch
@@ -313,7 +308,7 @@ def refuse_layouts(problem: PlanProblem, ranking: FormulaRanking, model: Transfo
     ) or list(ranking.order)
     nearest = "; ".join(_miss(problem, each, has) for each in misses[:2])
     return ConfigError(
-        f"plan: wanted room for {model.parameters / 1e9:.1f} B parameters on {problem.pool.size} x "
+        f"plan: wanted room for {problem.transformer.parameters / 1e9:.1f} B parameters on {problem.pool.size} x "
         f"{format_bytes(has)} usable: {nearest}; "
         f"{change or 'larger devices are needed'}"
     )

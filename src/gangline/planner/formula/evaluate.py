@@ -1,49 +1,99 @@
 """Evaluation of all candidates: memory of each, step of those that fit, and the best of every layout. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from operator import add
 
+from gangline.planner.contest import SearchSummary
 from gangline.planner.cost.memory import RankMemory
-from gangline.planner.formula.exchange import exchange_seconds, squeeze_seconds
+from gangline.planner.cost.speeds import transfer_seconds
+from gangline.planner.formula.inputs import Question, formula_profile
 from gangline.planner.formula.memory import (
     StageLoad,
+    Stages,
     activation_memory,
     held_sync,
     host_memory,
     rank_memory,
+    stages_of,
     state_memory,
     update_memory,
 )
-from gangline.planner.formula.plan import Evaluation, LayoutPlan, Question
 from gangline.planner.formula.step_time import (
-    Hardware,
-    Stages,
     StepParts,
-    host_seconds,
+    exchange_seconds,
     late_updates,
     passes,
-    stages_of,
+    squeeze_seconds,
     step_bound_seconds,
     update_seconds,
 )
-from gangline.planner.layouts.enumerate import Divisions, Sync, layouts, schedules_of
+from gangline.planner.layouts.bubble import runnable_schedules
+from gangline.planner.layouts.enumerate import Sync, layouts
 from gangline.planner.layouts.layout import Layout
-from gangline.planner.settings import PASS_BYTES, Setting
+from gangline.planner.settings import Setting
 from gangline.spec.forecast import UpdateTraffic
 
 MOST_WEIGHED = 5_000
 """Candidates that are weighed one by one, in some tens of milliseconds."""
 
 
-def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_WEIGHED) -> Evaluation[LayoutPlan]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayoutPlan:
+    """The best candidate of one layout: the fastest that fits and that ranks here run, else the nearest miss."""
+
+    layout: Layout
+    setting: Setting
+    memory: RankMemory
+    parts: StepParts
+    fits: bool
+    unsupported: str = ""
+    """The rule, where ranks here run none of its candidates."""
+    updates: UpdateTraffic | None = None
+    """Updates of matrices, where they travel during the next forward pass."""
+
+    @property
+    def on_host(self) -> bool:
+        """Its shards wait there."""
+        return self.setting.memory.offload == "cpu"
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of one step."""
+        return self.parts.total
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """The fastest that fit come first, then the nearest misses."""
+        return not self.fits, self.step_seconds if self.fits else self.memory.total
+
+    @property
+    def name(self) -> str:
+        """Name with how it is run: `fsdp-16 b4s`; f and s recompute all or what is cheap."""
+        word = self.setting.memory.activation_checkpointing
+        again = {"none": "", "selective": "s", "full": "f"}.get(word, word)
+        return f"{self.layout.name} b{self.setting.micro_batch}{again}{' host' if self.on_host else ''}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluation:
+    """Candidates of a question, by layout."""
+
+    plans: tuple[LayoutPlan, ...]
+    """One a layout, the fastest first, then misses, the nearest first."""
+    slower: dict[Layout, float] = field(default_factory=dict)
+    """Layouts that were not weighed, as even their bound is beyond the band of the best: seconds of a step at least."""
+    search: SearchSummary
+
+
+def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_WEIGHED) -> Evaluation:
     """The best candidate of every layout that may be within `band` of the best of all.
 
     Up to `most_weighed` candidates are weighed one by one. Of more, those are left out whose bound from below (no block
     computed again, least traffic, least bubble) already loses: what is left has the same best plans.
     """
-    found, ruled_out = layouts(question.space, Divisions.of(question.model))
+    found, ruled_out = layouts(question.space, formula_profile(question.model))
     seen: dict[object, StepParts] = {}
     groups = [LayoutCandidates(question, layout, seen) for layout in found]
     counted = sum(each.num_candidates for each in groups)
@@ -61,15 +111,25 @@ def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_
             plans.append(plan)
             best = min(best, plan.step_seconds) if plan.fits and not plan.unsupported else best
     plans.sort(key=lambda each: each.order)
-    return Evaluation(
-        plans=tuple(plans),
-        slower=slower,
-        num_candidates=counted,
-        num_weighed=sum(each.num_weighed for each in groups),
+    summary = SearchSummary(
+        num_candidates=counted, num_weighed=sum(each.num_weighed for each in groups),
         num_fit=sum(each.num_fit for each in groups),
-        bound_seconds=step_bound_seconds(question.model, question.space, question.hardware),
-        ruled_out=ruled_out,
-    )
+        bound_seconds=None if question.missing else step_bound_seconds(question), struck=dict(ruled_out),
+    )  # fmt: skip
+    return Evaluation(plans=tuple(plans), slower=slower, search=summary)
+
+
+def only_plan(question: Question, layout: Layout, setting: Setting) -> LayoutPlan:
+    """The plan of `layout` as `setting` runs it."""
+    memory = setting.memory
+    space = replace(
+        question.space, micro_batches=(setting.micro_batch,), recompute=(memory.activation_checkpointing,),
+        loss_chunks=(memory.loss_chunks,), syncs=(memory.gradient_sync,),
+        schedules=(setting.schedule,) if setting.schedule else question.space.schedules,
+    )  # fmt: skip
+    found = LayoutCandidates(replace(question, space=space), layout, {}).best()
+    assert found is not None, "its only candidate"
+    return found
 
 
 def layout_memory(question: Question, layout: Layout, setting: Setting) -> RankMemory:
@@ -78,9 +138,8 @@ def layout_memory(question: Question, layout: Layout, setting: Setting) -> RankM
     count = -(-question.space.global_batch // (layout.mesh.data_parallel * setting.micro_batch))
     found = (
         rank_memory(
-            question.model, layout, load, sync=held_sync(memory.gradient_sync, count),
-            micro_batch=setting.micro_batch, recompute=memory.activation_checkpointing, loss_chunks=memory.loss_chunks,
-            precision=question.precision, optimizer=question.optimizer, on_host=question.space.on_host,
+            question, layout, load, sync=held_sync(memory.gradient_sync, count), micro_batch=setting.micro_batch,
+            recompute=memory.activation_checkpointing, loss_chunks=memory.loss_chunks,
         )
         for load in stages.loads(count)
     )  # fmt: skip
@@ -111,14 +170,14 @@ class LayoutCandidates:
 
     def __init__(self, question: Question, layout: Layout, seen: dict[object, StepParts]) -> None:
         self.layout, self._question, self._seen = layout, question, seen
-        space = question.space
+        space, ranks, blocks = question.space, layout.mesh.pp, question.model.layers
         self._samples = space.global_batch // layout.mesh.data_parallel
         self._syncs: Sequence[Sync] = space.syncs if layout.wrapping.shards else ("last",)
         self._sizes = [
-            (size, self._samples // size, schedules)
-            for size in space.micro_batches
+            (size, count, schedules)
+            for size, count in ((size, self._samples // size) for size in space.micro_batches)
             if self._samples % size == 0
-            and (schedules := schedules_of(space, question.model, layout.mesh, self._samples // size))
+            and (schedules := runnable_schedules(ranks, count, blocks=blocks, among=space.schedules))
         ]
         self._ways = len(space.recompute) * len(space.loss_chunks) * len(self._syncs)
         self._support = {
@@ -137,17 +196,20 @@ class LayoutCandidates:
     def bound_seconds(self) -> float:
         """No step of the layout takes less: passes of single samples, which leave the least bubble, without latencies,
         of which fewer passes have fewer, and the traffic of the fewest passes."""
-        stages = {
-            stages_of(self._question.model, self.layout.mesh.pp, each) for *_, all_ in self._sizes for each in all_
-        }
+        schedules = {each for *_, own in self._sizes for each in own}
+        stages = [stages_of(self._question.model, self.layout.mesh.pp, each) for each in schedules]
         fewest = min((count for _, count, _ in self._sizes), default=1)
-        return min((self._least_seconds(self.least_passes_of(each), each, fewest) for each in stages), default=inf)
+        singles = ((self.passes_of(each, 1, self._samples, "none", waits=False), each) for each in stages)
+        return min((self._least_seconds(parts, each, fewest) for parts, each in singles), default=inf)
 
     def _least_seconds(self, parts: StepParts, stages: Stages, fewest: int) -> float:
-        """Seconds of passes without recomputation, with the traffic of `fewest` of them."""
-        exchange, update, _ = min(self.added_seconds(stages, sync, fewest) for sync in self._syncs)
+        """Seconds of passes without recomputation, with the traffic of `fewest` of them, whose gradients are reduced
+        once if they may be."""
+        exchange, update, _ = self.added_seconds(stages, "last" if "last" in self._syncs else "each", fewest)
         hidden = self._question.hardware.overlap * parts.compute
-        late = self._late_updates(0.0, 0.0, 1, "none")
+        late = late_updates(
+            self._question, self.layout, compute=0.0, exchange=0.0, micro_batches=1, recompute="none"
+        )  # fmt: skip
         return parts.total + max(0.0, exchange - hidden) + update - (min(late.seconds, hidden) if late else 0.0)
 
     def best(self, *, prunes: bool = False) -> LayoutPlan | None:
@@ -188,7 +250,7 @@ class LayoutCandidates:
         self, stages: Stages, micro_batch: int, count: int, best: _Best | None, recomputes: Sequence[str]
     ) -> _Best | None:
         """`best`, or a better one of what one schedule and size of micro-batches leave open."""
-        space, usable = self._question.space, self._question.usable_bytes
+        question, space, usable = self._question, self._question.space, self._question.usable_bytes
         loads = stages.loads(count)
         room = self._holds_on_host(loads)
         states = {sync: [self.state_bytes(load, held_sync(sync, count)) for load in loads] for sync in self._syncs}
@@ -196,7 +258,7 @@ class LayoutCandidates:
         self.num_weighed += self._ways * len(recomputes) // len(space.recompute)
         for recompute in recomputes:
             parts = self.passes_of(stages, micro_batch, count, recompute)
-            hidden = self._question.hardware.overlap * parts.compute
+            hidden = question.hardware.overlap * parts.compute
             for chunks in space.loss_chunks:
                 work = [self.work_bytes(load, micro_batch, recompute, chunks) for load in loads]
                 for sync in self._syncs:
@@ -204,7 +266,10 @@ class LayoutCandidates:
                     fits = need <= usable and room
                     self.num_fit += fits
                     exchange, update, host = added[sync]
-                    late = self._late_updates(parts.compute, exchange, count, recompute)
+                    late = late_updates(
+                        question, self.layout, compute=parts.compute, exchange=exchange, micro_batches=count,
+                        recompute=recompute,
+                    )  # fmt: skip
                     update -= late.hidden_seconds if late else 0.0
                     seconds = parts.total + max(0.0, exchange - hidden) + update + host
                     unsupported = self._support[sync, chunks]
@@ -223,43 +288,26 @@ class LayoutCandidates:
 
     def state_bytes(self, load: StageLoad, sync: Sync) -> float:
         """State of a rank with this load."""
-        question = self._question
-        return sum(
-            state_memory(
-                self.layout, load.parameters / self.layout.mesh.tp, sync=sync,
-                width_bytes=PASS_BYTES[question.precision], optimizer=question.optimizer,
-                on_host=question.space.on_host,
-            )
-        )  # fmt: skip
+        return sum(state_memory(self._question, self.layout, load.parameters / self.layout.mesh.tp, sync=sync))
 
     def work_bytes(self, load: StageLoad, micro_batch: int, recompute: str, chunks: int) -> float:
         """Bytes of a rank with this load, in addition to its state."""
         question = self._question
         work = activation_memory(
-            question.model, self.layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=chunks,
-            precision=question.precision,
+            question, self.layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=chunks
         )  # fmt: skip
         return max(sum(work), 0.0 if question.space.on_host else update_memory(self.layout, question.optimizer))
 
-    def passes_of(self, stages: Stages, micro_batch: int, count: int, recompute: str) -> StepParts:
-        """Parts of all `count` passes of a step."""
-        return self._passes(self._question.hardware, stages, micro_batch, count, recompute)
-
-    def least_passes_of(self, stages: Stages, count: int | None = None) -> StepParts:
-        """Parts of `count` single samples, none: of all of a step, without recomputation and latency of messages."""
-        return self._passes(
-            self._question.hardware.without_latency, stages, 1, self._samples if count is None else count, "none"
-        )
-
-    def _passes(self, hardware: Hardware, stages: Stages, micro_batch: int, count: int, recompute: str) -> StepParts:
-        """Computed once."""
-        question, mesh = self._question, self.layout.mesh
-        waits = hardware is question.hardware
+    def passes_of(
+        self, stages: Stages, micro_batch: int, count: int, recompute: str, *, waits: bool = True
+    ) -> StepParts:
+        """Parts of all `count` passes of a step, whose messages take their bytes alone or also wait their latency."""
+        mesh = self.layout.mesh
         key = (mesh.tp, mesh.pp, mesh.cp, mesh.ep, stages.schedule, micro_batch, count, recompute, waits)
         if key not in self._seen:
             self._seen[key] = passes(
-                question.model, self.layout, stages, hardware, micro_batch=micro_batch, micro_batches=count,
-                recompute=recompute, precision=question.precision,
+                self._question, self.layout, stages, micro_batch=micro_batch, micro_batches=count, recompute=recompute,
+                waits=waits,
             )  # fmt: skip
         return self._seen[key]
 
@@ -273,23 +321,13 @@ class LayoutCandidates:
     def _count_added(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float, float]:
         question, layout = self._question, self.layout
         most = max(stages.rank_parameters) / layout.mesh.tp
-        exchange = exchange_seconds(
-            layout, most, question.hardware, blocks=max(stages.rank_blocks), sync=sync, micro_batches=count,
-            precision=question.precision, optimizer=question.optimizer, averaging=question.averaging,
-        )  # fmt: skip
-        on_host = question.space.on_host
-        update = update_seconds(layout, most, question.hardware, optimizer=question.optimizer, on_host=on_host)
-        update += squeeze_seconds(layout, most, question.hardware, question.averaging)
-        host = host_seconds(layout, most, question.hardware, sync=sync, micro_batches=count) if on_host else 0.0
+        load = question.load(self._samples // count, count, sync)
+        exchange = exchange_seconds(question, layout, most, load, blocks=max(stages.rank_blocks))
+        update = update_seconds(question, layout, most) + squeeze_seconds(question, layout, most)
+        host = 0.0
+        if question.space.on_host:
+            host = transfer_seconds(most / layout.shards, question.hardware.host, layout.wrapping, load)
         return exchange, update, host
-
-    def _late_updates(self, compute: float, exchange: float, count: int, recompute: str) -> UpdateTraffic | None:
-        """Updates of a step of `count` micro-batches; None: none travel during the next forward pass."""
-        question = self._question
-        return late_updates(
-            question.model, self.layout, question.hardware, question.optimizer, compute=compute, exchange=exchange,
-            micro_batches=count, recompute=recompute,
-        )  # fmt: skip
 
     def _plan(self, best: _Best) -> LayoutPlan:
         """The best candidate with its terms."""
@@ -298,9 +336,10 @@ class LayoutCandidates:
         parts = self.passes_of(stages, micro_batch, count, recompute)
         exchange, update, host = self.added_seconds(stages, sync, count)
         exposed = max(0.0, exchange - question.hardware.overlap * parts.compute)
-        late = self._late_updates(parts.compute, exchange, count, recompute)
-        most = max(stages.rank_parameters) / self.layout.mesh.tp
-        squeeze = squeeze_seconds(self.layout, most, question.hardware, question.averaging)
+        late = late_updates(
+            question, self.layout, compute=parts.compute, exchange=exchange, micro_batches=count, recompute=recompute
+        )
+        squeeze = squeeze_seconds(question, self.layout, max(stages.rank_parameters) / self.layout.mesh.tp)
         update -= squeeze + (late.hidden_seconds if late else 0.0)
         return LayoutPlan(
             layout=self.layout, setting=setting, memory=layout_memory(question, self.layout, setting), fits=best.fits,

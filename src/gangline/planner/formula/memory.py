@@ -10,12 +10,15 @@ from functools import lru_cache
 from math import ceil, floor
 
 from gangline.errors import ConfigError
-from gangline.planner.cost.memory import RankMemory
-from gangline.planner.cost.optimizer import ADAMW, OptimizerModel
-from gangline.planner.layouts.enumerate import SearchSpace, Sync
+from gangline.planner.cost.memory import RankMemory, block_bytes
+from gangline.planner.cost.optimizer import OptimizerModel
+from gangline.planner.formula.inputs import Question
+from gangline.planner.layouts.bubble import most_live
+from gangline.planner.layouts.enumerate import Sync
 from gangline.planner.layouts.layout import Layout
-from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, WEIGHT_BYTES
-from gangline.spec.plan import Precision
+from gangline.planner.layouts.schedules import num_stages, owner_of
+from gangline.planner.settings import GRADIENT_BYTES, WEIGHT_BYTES, block_interval
+from gangline.spec.plan import PipelineSchedule
 from gangline.spec.transformer import Transformer
 
 LOGIT_BYTES = 14
@@ -47,7 +50,7 @@ class TokenCosts:
         if recompute in self.kept_bytes:
             return self.kept_bytes[recompute]
         whole, entering = self.kept_bytes["none"], self.kept_bytes["full"]
-        return whole - (whole - entering) / int(recompute.removeprefix("every_"))
+        return whole - (whole - entering) / block_interval(recompute)
 
     @property
     def head_blocks(self) -> float:
@@ -87,12 +90,7 @@ def stage_blocks(layers: int, stages: int, head_blocks: float) -> tuple[int, ...
     """Blocks of each stage, at least one each, so that the slowest stage is as fast as can be.
 
     Of divisions that are equally slow the one with the most blocks in early stages, which leaves the last stage, that
-    has the head, the least to do.
-
-    Args:
-        layers: Blocks of the model.
-        stages: Of all ranks together.
-        head_blocks: Blocks that take as long as the head, which the last stage has besides.
+    has the head, which takes as long as `head_blocks`, the least to do.
 
     Raises:
         ConfigError: There are more stages than blocks.
@@ -117,12 +115,6 @@ def _slowest(layers: int, stages: int, head_blocks: float, early: int) -> float:
     return max(early if stages > 1 else 0, last + head_blocks)
 
 
-def recomputed_share(recompute: str) -> float:
-    """Share of the blocks' forward passes that is done once more: of `selective` only what costs next to nothing."""
-    known = {"none": 0.0, "selective": 0.0, "full": 1.0}
-    return known[recompute] if recompute in known else 1 / int(recompute.removeprefix("every_"))
-
-
 def stage_parameters(model: Transformer, blocks: Sequence[int]) -> tuple[int, ...]:
     """Parameters of each stage; the head of tied weights is a copy where another stage has the embedding."""
     found = [count * model.block_parameters for count in blocks]
@@ -145,25 +137,79 @@ class StageLoad:
     """Micro-batches whose activations it keeps at once, each of all its stages."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stages:
+    """How the blocks of a model lie on pipeline ranks under one schedule."""
+
+    schedule: PipelineSchedule
+    blocks: tuple[int, ...]
+    """Blocks of each stage."""
+    rank_blocks: tuple[int, ...]
+    """Blocks of each rank."""
+    rank_parameters: tuple[int, ...]
+    head_rank: int
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks of the pipeline."""
+        return len(self.rank_blocks)
+
+    def loads(self, micro_batches: int) -> list[StageLoad]:
+        """Loads of the ranks that can be the fullest: the first, which keeps most, and the one with the head.
+
+        Any other has at most the blocks of the first, keeps no more of them and holds no embedding.
+        """
+        return [
+            StageLoad(
+                blocks=self.rank_blocks[rank],
+                parameters=self.rank_parameters[rank],
+                has_head=rank == self.head_rank,
+                live=most_live(self.schedule, self.num_ranks, rank, micro_batches),
+            )
+            for rank in sorted({0, self.head_rank, self.num_ranks - 1})
+        ]
+
+
+@lru_cache(maxsize=4096)
+def stages_of(model: Transformer, ranks: int, schedule: PipelineSchedule) -> Stages:
+    """The division of `model` that makes the slowest stage as fast as can be."""
+    blocks = stage_blocks(model.layers, num_stages(schedule, ranks), token_costs(model).head_blocks)
+    parameters = stage_parameters(model, blocks)
+    owners = [owner_of(schedule, ranks, stage) for stage in range(len(blocks))]
+    return Stages(
+        schedule=schedule,
+        blocks=blocks,
+        rank_blocks=_by_rank(blocks, owners, ranks),
+        rank_parameters=_by_rank(parameters, owners, ranks),
+        head_rank=owners[-1],
+    )
+
+
+def _by_rank(values: Sequence[int], owners: Sequence[int], ranks: int) -> tuple[int, ...]:
+    found = [0] * ranks
+    for value, owner in zip(values, owners, strict=True):
+        found[owner] += value
+    return tuple(found)
+
+
 def held_sync(sync: Sync, micro_batches: int) -> Sync:
     """When gradients are reduced: those of a single micro-batch at once, whatever `sync` says."""
     return "each" if micro_batches == 1 else sync
 
 
-def state_memory(
-    layout: Layout, parameters: float, *, sync: Sync, width_bytes: int, optimizer: OptimizerModel = ADAMW,
-    on_host: bool = False,
-) -> tuple[float, float, float]:  # fmt: skip
+def state_memory(question: Question, layout: Layout, parameters: float, *, sync: Sync) -> tuple[float, float, float]:
     """Weights, gradients and optimizer of a rank whose stages have `parameters` after tp has cut them.
 
+    Owners of matrices share what the optimizer keeps of them evenly. On the host wait shards and their optimizer, but
+    no gradients that are not reduced yet.
+
     Args:
+        question: With the precision of the passes and the optimizer.
         layout: How data-parallel ranks hold them.
         parameters: phi of the formulas.
         sync: Reduced after each micro-batch, gradients are in shards all the time.
-        width_bytes: Of a number in the passes: 2, or 4 where they run in float32 and nothing is cast.
-        optimizer: What it keeps; owners of matrices share what is theirs evenly.
-        on_host: Shards and their optimizer wait in the memory of the server; gradients that are not reduced yet do not.
     """
+    optimizer, width_bytes = question.optimizer, question.width_bytes
     shards, owned = layout.shards, _owned_bytes(layout, optimizer)
     cast = width_bytes if width_bytes < WEIGHT_BYTES else 0
     if not layout.wrapping.shards:
@@ -174,7 +220,7 @@ def state_memory(
             optimizer.moment_bytes * parameters / sharing + owned,
         )
     gathered = width_bytes * parameters if not layout.wrapping.reshards else 0.0
-    if on_host:
+    if question.space.on_host:
         return gathered, GRADIENT_BYTES * parameters if sync == "last" else 0.0, 0.0
     reduced = shards if sync == "each" else 1
     return (
@@ -194,48 +240,33 @@ def _owned_bytes(layout: Layout, optimizer: OptimizerModel) -> float:
     return optimizer.owner_bytes / (layout.mesh.pp * optimizer.owners(layout.mesh))
 
 
-def block_bytes(layout: Layout, *, width_bytes: int) -> float:
-    """Bytes of each parameter of a block while it is computed backward: x of the formulas, 0, 0, 6, 10 in 16 bits.
-
-    A block that is gathered has its gradients in float32 while they are reduced; one that is gathered for each pass is
-    whole for that, and so is the next one.
-    """
-    if layout.wrapping.reshards:
-        return 3 * width_bytes + GRADIENT_BYTES
-    return width_bytes + GRADIENT_BYTES if layout.wrapping.shards else 0.0
-
-
 def activation_memory(
-    model: Transformer, layout: Layout, load: StageLoad, *, micro_batch: int, recompute: str, loss_chunks: int,
-    precision: Precision,
-) -> tuple[float, float]:  # fmt: skip
+    question: Question, layout: Layout, load: StageLoad, *, micro_batch: int, recompute: str, loss_chunks: int
+) -> tuple[float, float]:
     """Activations and buffers of a rank."""
-    width = PASS_BYTES[precision]
+    model, width = question.model, question.width_bytes
     mesh, costs = layout.mesh, token_costs(model)
     tokens = micro_batch * model.sequence / mesh.cp / mesh.tp
     kept = costs.kept(recompute) * (width / 2) * load.live * load.blocks * tokens
     logits = LOGIT_BYTES * tokens * model.vocabulary / loss_chunks if load.has_head else 0.0
     again = costs.kept_bytes["none"] * (width / 2) * tokens if recompute != "none" else 0.0
     block = (costs.block_parameters - costs.expert_parameters * (1 - 1 / mesh.ep)) / mesh.tp
-    return kept, max(logits, again + block_bytes(layout, width_bytes=width) * block)
+    return kept, max(logits, again + block_bytes(layout.wrapping, width) * block)
 
 
 def rank_memory(
-    model: Transformer, layout: Layout, load: StageLoad, *, sync: Sync, micro_batch: int, recompute: str,
-    loss_chunks: int, precision: Precision = "bf16", optimizer: OptimizerModel = ADAMW, on_host: bool = False,
+    question: Question, layout: Layout, load: StageLoad, *, sync: Sync, micro_batch: int, recompute: str,
+    loss_chunks: int,
 ) -> RankMemory:  # fmt: skip
     """All of one rank, by cause."""
-    width = PASS_BYTES[precision]
-    weights, gradients, kept = state_memory(
-        layout, load.parameters / layout.mesh.tp, sync=sync, width_bytes=width, optimizer=optimizer,
-        on_host=on_host,
-    )  # fmt: skip
+    weights, gradients, kept = state_memory(question, layout, load.parameters / layout.mesh.tp, sync=sync)
     activations, buffers = activation_memory(
-        model, layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=loss_chunks, precision=precision
+        question, layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=loss_chunks
     )
+    updates = 0.0 if question.space.on_host else update_memory(layout, question.optimizer)
     return RankMemory(
         weights=weights, gradients=gradients, optimizer=kept, activations=activations, buffers=buffers,
-        updates=0.0 if on_host else max(0.0, update_memory(layout, optimizer) - activations - buffers),
+        updates=max(0.0, updates - activations - buffers),
     )  # fmt: skip
 
 
@@ -244,9 +275,10 @@ def update_memory(layout: Layout, optimizer: OptimizerModel) -> float:
     return optimizer.update_bytes(layout.mesh, owners=optimizer.owners(layout.mesh))
 
 
-def memory_bound_bytes(model: Transformer, space: SearchSpace, *, optimizer: OptimizerModel = ADAMW) -> float:
+def memory_bound_bytes(question: Question) -> float:
     """No rank holds less: its share of the state, a block in 16 bits, and one piece of the logits of a sample; the last
     two cut by the largest degrees of the space."""
+    model, space, optimizer = question.model, question.space, question.optimizer
     state = (WEIGHT_BYTES + GRADIENT_BYTES + optimizer.moment_bytes) * model.parameters + optimizer.owner_bytes
     cut = max(space.tp) * max(space.cp)
     logits = LOGIT_BYTES * model.sequence * model.vocabulary / max(space.loss_chunks) / cut

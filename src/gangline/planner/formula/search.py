@@ -3,57 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from math import gcd, inf
+from math import inf
 
 from gangline.planner.cost.exchange import LinkRates, link_rates
 from gangline.planner.cost.speeds import NO_MATRIX_RULE, host_rates
 from gangline.planner.cost.traffic import edge_bytes
-from gangline.planner.formula.evaluate import LayoutCandidates
-from gangline.planner.formula.exchange import GradientAveraging, formula_rings
-from gangline.planner.formula.plan import LayoutPlan, Question, narrowed
-from gangline.planner.formula.step_time import Hardware
-from gangline.planner.layouts.enumerate import SearchSpace, Sync, divisors, unsupported_rule
+from gangline.planner.formula.evaluate import LayoutPlan, only_plan
+from gangline.planner.formula.inputs import Hardware, Question
+from gangline.planner.formula.step_time import formula_rings
+from gangline.planner.layouts.enumerate import SearchSpace, Sync, unsupported_rule
 from gangline.planner.layouts.layout import Layout, explicit_layout
 from gangline.planner.layouts.schedules import SPLIT
-from gangline.planner.pool import MOST_AUTO, check_world, ranks_per_node
+from gangline.planner.pool import MOST_AUTO, check_world, divisors, most_ranks, ranks_per_node
 from gangline.planner.problem import PlanProblem
-from gangline.planner.settings import bucket_bytes, line_memory, step_load
+from gangline.planner.settings import CHUNKS, SHARES, bucket_bytes, line_memory, step_load
 from gangline.spec.config.line import Line
 from gangline.spec.plan import SCHEDULE_NAMES, PipelineSchedule
-from gangline.spec.profile import ModelProfile, ParameterShape
 from gangline.spec.strategies import traits_of
-from gangline.spec.transformer import Transformer
-
-CHUNKS = (1, 8)
-
-
-def formula_profile(model: Transformer) -> ModelProfile:
-    """What follows from the shape of a model that was not traced."""
-    return ModelProfile(
-        parameters=model.parameters,
-        largest_block_parameters=model.block_parameters,
-        blocks=model.layers,
-        tensor_cuts=gcd(model.heads, model.asked_heads, model.feed_width, model.vocabulary),
-        experts=model.experts if model.experts > 1 else None,
-        sequence=model.sequence,
-        transformer=model,
-        shapes=_shapes(model),
-        origin="formula",
-    )
-
-
-def _shapes(model: Transformer) -> tuple[ParameterShape, ...]:
-    """Shapes of all parameters, each expert's on its own."""
-    layers, width = model.layers, model.width
-    router = [(model.experts, width, layers)] if model.experts > 1 else []
-    found = [
-        *((*each, layers) for each in model.attention_matrices.values()),
-        *((*each, layers * model.experts) for each in model.feed_matrices.values()),
-        *router,
-        (model.vocabulary, width, 1 if model.tied else 2),
-        (width, 1, 2 * layers + 1),
-    ]
-    return tuple(ParameterShape(rows=rows, columns=columns, count=count) for rows, columns, count in found)
 
 
 def world_of(problem: PlanProblem) -> int:
@@ -69,14 +35,11 @@ def world_of(problem: PlanProblem) -> int:
     if isinstance(ranks, int):
         check_world(line, pool, ranks, shares=1)
         return ranks
-    whole = pool.num_nodes * pool.preferred
-    return whole if ranks == "auto" else max(ranks[0], min(ranks[1], pool.size))
+    return most_ranks(line, pool)
 
 
-def formula_question(
-    problem: PlanProblem, model: Transformer, world: int, *, on_host: bool = False
-) -> tuple[Question, str]:
-    """Candidates on `world` ranks, and why there are no times; empty: there are. `on_host`: shards wait there."""
+def formula_question(problem: PlanProblem, world: int, *, on_host: bool = False) -> Question:
+    """Candidates on `world` ranks; `on_host`: shards wait there."""
     hardware, missing = _hardware(problem, world)
     optimizer = problem.optimizer
     if on_host and optimizer.matrix_work is not None:
@@ -84,23 +47,19 @@ def formula_question(
     local = ranks_per_node(problem.pool, world)
     usable, room = problem.pool.usable_bytes(local), problem.pool.usable_host_bytes(local)
     return Question(
-        model=model,
-        space=replace(search_space(problem, model, world), on_host=on_host),
+        model=problem.transformer,
+        space=_search_space(problem, world, on_host=on_host),
         hardware=hardware,
+        missing=missing,
         usable_bytes=inf if usable is None else usable,
         usable_host_bytes=inf if room is None else room,
         precision=problem.precision,
         memory=line_memory(problem.line),
         optimizer=optimizer,
-        averaging=averaging_of(problem.line, problem.profile),
+        compression=problem.line.train.compression,
+        bucket_bytes=bucket_bytes(problem.line),
         support=partial(_unsupported, problem.line),
-    ), missing
-
-
-def averaging_of(line: Line, profile: ModelProfile | None) -> GradientAveraging:
-    """Averaging of a model that was not traced."""
-    shapes = profile.shapes if profile else ()
-    return GradientAveraging(compression=line.train.compression, bucket_bytes=bucket_bytes(line), shapes=shapes)
+    )
 
 
 def may_offload(problem: PlanProblem) -> bool:
@@ -109,9 +68,9 @@ def may_offload(problem: PlanProblem) -> bool:
     return is_open and problem.optimizer.matrix_work is None
 
 
-def search_space(problem: PlanProblem, model: Transformer, world: int) -> SearchSpace:
+def _search_space(problem: PlanProblem, world: int, *, on_host: bool) -> SearchSpace:
     """What the line leaves open, every value of it."""
-    line, train = problem.line, problem.line.train
+    model, line, train = problem.transformer, problem.line, problem.line.train
     node = ranks_per_node(problem.pool, world)
     inside = divisors(node)
     micro_batch, memory = train.mesh.micro_batch, train.memory
@@ -128,11 +87,10 @@ def search_space(problem: PlanProblem, model: Transformer, world: int) -> Search
         micro_batches=[each for each in divisors(train.global_batch) if each <= MOST_AUTO]
         if micro_batch == "auto"
         else (micro_batch,),
-        recompute=("none", "selective", "full")
-        if memory.activation_checkpointing == "auto"
-        else (memory.activation_checkpointing,),
-        loss_chunks=CHUNKS if memory.loss_chunks == "auto" else (memory.loss_chunks,),
+        recompute=tuple(SHARES) if memory.activation_checkpointing == "auto" else (memory.activation_checkpointing,),
+        loss_chunks=(1, CHUNKS) if memory.loss_chunks == "auto" else (memory.loss_chunks,),
         schedules=_schedules(line) if requested == "auto" else (requested,),
+        on_host=on_host,
         admits=partial(_asked, line),
     )
 
@@ -192,23 +150,18 @@ def _hardware(problem: PlanProblem, world: int) -> tuple[Hardware, str]:
     ), ""
 
 
-def in_planned_order(problem: PlanProblem, model: Transformer, plan: LayoutPlan) -> LayoutPlan:
+def in_planned_order(problem: PlanProblem, plan: LayoutPlan) -> LayoutPlan:
     """`plan` with its times on the order of servers that a placer gives its stages, as its certificate has it.
 
     As it is without stages, a fabric, or rates.
     """
     layout, pool, line, profile = plan.layout, problem.pool, problem.line, problem.profile
     mesh = layout.mesh
-    question, missing = formula_question(problem, model, mesh.world_size, on_host=plan.on_host)
-    if mesh.pp == 1 or pool.fabric is None or profile is None or missing:
+    question = formula_question(problem, mesh.world_size, on_host=plan.on_host)
+    if mesh.pp == 1 or pool.fabric is None or profile is None or question.missing:
         return plan
     load = step_load(line, layout, plan.setting)
-    rings = formula_rings(profile, layout, load, averaging_of(line, profile))
+    rings = formula_rings(profile, layout, load)
     edges = edge_bytes(rings, profile, mesh, load, ranks_per_server=question.space.ranks_per_node)
     links = link_rates(pool, mesh.world_size, stages=mesh.pp, edges=edges)
-    question = replace(
-        question, hardware=replace(question.hardware, links=links), space=narrowed(question.space, plan.setting)
-    )  # fmt: skip
-    found = LayoutCandidates(question, layout, {}).best()
-    assert found is not None, "its only candidate"
-    return found
+    return only_plan(replace(question, hardware=replace(question.hardware, links=links)), layout, plan.setting)

@@ -4,48 +4,28 @@ Letters of the formulas: t tensor-parallel ranks, M micro-batches of a step, P p
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 
+from gangline.fabric.traffic.order_paths import RingTraffic
+from gangline.planner.cost.averaging import bucket_count, compression_work, messages, needs_shapes, shard_bytes
 from gangline.planner.cost.exchange import LinkRates, num_steps, sent_bytes
 from gangline.planner.cost.optimizer import (
-    ADAMW,
-    OptimizerModel,
     first_forward,
     matrix_updates,
     may_hide,
     published_updates,
     update_traffic,
-    what_hides,
 )
-from gangline.planner.cost.speeds import HostRates, transfer_seconds
-from gangline.planner.formula.memory import StageLoad, recomputed_share, stage_blocks, stage_parameters, token_costs
-from gangline.planner.layouts.bubble import bubble_share, most_live
-from gangline.planner.layouts.enumerate import SearchSpace, Sync, stages_a_rank
+from gangline.planner.formula.inputs import Question, formula_profile
+from gangline.planner.formula.memory import Stages, token_costs
+from gangline.planner.layouts.bubble import bubble_share
 from gangline.planner.layouts.layout import Layout
-from gangline.planner.layouts.schedules import owner_of
-from gangline.planner.settings import PASS_BYTES
+from gangline.planner.layouts.schedules import num_stages
+from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, StepLoad, block_interval
 from gangline.spec.forecast import UpdateTraffic
-from gangline.spec.plan import PipelineSchedule, Precision
+from gangline.spec.mesh import Mesh
+from gangline.spec.profile import MatrixWork, ModelProfile, ParameterShape
 from gangline.spec.transformer import Transformer
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hardware:
-    """What one GPU and its links deliver."""
-
-    flops_per_second: float
-    memory_bytes_per_second: float
-    links: LinkRates
-    overlap: float = 0.0
-    """Share of computing that hides the exchanges of data-parallel ranks."""
-    host: HostRates = HostRates()
-
-    @property
-    def without_latency(self) -> "Hardware":
-        """The same, as if messages took their bytes alone; itself where they do."""
-        links = self.links.without_latency
-        return self if links is self.links else replace(self, links=links)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,83 +72,27 @@ PART_WORDS = {
 """Parts in the order of a step, and their words in a reason."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stages:
-    """How the blocks of a model lie on pipeline ranks under one schedule."""
-
-    schedule: PipelineSchedule
-    blocks: tuple[int, ...]
-    """Blocks of each stage."""
-    rank_blocks: tuple[int, ...]
-    """Blocks of each rank."""
-    rank_parameters: tuple[int, ...]
-    head_rank: int
-
-    @property
-    def num_ranks(self) -> int:
-        """Ranks of the pipeline."""
-        return len(self.rank_blocks)
-
-    def loads(self, micro_batches: int) -> list[StageLoad]:
-        """Loads of the ranks that can be the fullest: the first, which keeps most, and the one with the head.
-
-        Any other has at most the blocks of the first, keeps no more of them and holds no embedding.
-        """
-        return [
-            StageLoad(
-                blocks=self.rank_blocks[rank],
-                parameters=self.rank_parameters[rank],
-                has_head=rank == self.head_rank,
-                live=most_live(self.schedule, self.num_ranks, rank, micro_batches),
-            )
-            for rank in sorted({0, self.head_rank, self.num_ranks - 1})
-        ]
-
-
-@lru_cache(maxsize=4096)
-def stages_of(model: Transformer, ranks: int, schedule: PipelineSchedule) -> Stages:
-    """The division of `model` that makes the slowest stage as fast as can be."""
-    a_rank = stages_a_rank(schedule)
-    blocks = stage_blocks(model.layers, ranks * a_rank, token_costs(model).head_blocks)
-    parameters = stage_parameters(model, blocks)
-    owners = [owner_of(schedule, ranks, stage) for stage in range(len(blocks))]
-    return Stages(
-        schedule=schedule,
-        blocks=blocks,
-        rank_blocks=_by_rank(blocks, owners, ranks),
-        rank_parameters=_by_rank(parameters, owners, ranks),
-        head_rank=owners[-1],
-    )
-
-
-def _by_rank(values: Sequence[int], owners: Sequence[int], ranks: int) -> tuple[int, ...]:
-    found = [0] * ranks
-    for value, owner in zip(values, owners, strict=True):
-        found[owner] += value
-    return tuple(found)
-
-
 def passes(
-    model: Transformer, layout: Layout, stages: Stages, hardware: Hardware, *, micro_batch: int,
-    micro_batches: int, recompute: str, precision: Precision = "bf16",
+    question: Question, layout: Layout, stages: Stages, *, micro_batch: int, micro_batches: int, recompute: str,
+    waits: bool = True,
 ) -> StepParts:  # fmt: skip
-    """Forward and backward of all micro-batches, without what data-parallel ranks exchange and the update."""
-    width = PASS_BYTES[precision]
+    """Forward and backward of all micro-batches, without what data-parallel ranks exchange and the update; each message
+    also `waits` its latency, or takes its bytes alone."""
+    model, width, links = question.model, question.width_bytes, question.hardware.links
+    links = links if waits else links.without_latency
     mesh, costs = layout.mesh, token_costs(model)
-    again = 3 + recomputed_share(recompute)
+    again = 3 + 1 / block_interval(recompute)  # `selective` computes again what costs next to nothing
     tokens = micro_batch * model.sequence / mesh.cp
-    work = tokens / (mesh.tp * hardware.flops_per_second)
+    work = tokens / (mesh.tp * question.hardware.flops_per_second)
     blocks = [
         again * costs.block_flops * work,
-        _tensor_seconds(model, layout, hardware, tokens=tokens, width=width, again=again),
-        _context_seconds(model, layout, hardware, tokens=tokens, width=width, hidden=3 * costs.attention_flops * work),
-        _expert_seconds(model, layout, hardware, tokens=tokens, width=width, again=again),
+        _tensor_seconds(links, mesh, width * tokens * model.width, again=again),
+        _context_seconds(links, mesh, width * model.key_width * tokens, hidden=3 * costs.attention_flops * work),
+        _expert_seconds(links, mesh, model.active_experts * tokens * model.width * width, again=again),
     ]
     handed = 2 * width * tokens * model.width / mesh.tp if mesh.pp > 1 else 0.0
-    handed_seconds = hardware.links.ring_seconds(
-        handed, 2, steps=2, rank_stride=mesh.world_size // mesh.pp, peers=mesh.pp
-    )
-    sends = handed_seconds * stages_a_rank(stages.schedule)
+    handed_seconds = links.ring_seconds(handed, 2, steps=2, rank_stride=mesh.world_size // mesh.pp, peers=mesh.pp)
+    sends = handed_seconds * num_stages(stages.schedule, 1)
     each, head = sum(blocks), 3 * costs.head_flops * work
     slow = max(
         range(stages.num_ranks), key=lambda rank: stages.rank_blocks[rank] * each + (rank == stages.head_rank) * head
@@ -197,87 +121,136 @@ def _bubble_seconds(stages: Stages, micro_batches: int, busy: float, *, whole: f
     return micro_batches * busy * share / (1 - share)
 
 
-def _tensor_seconds(
-    model: Transformer, layout: Layout, hardware: Hardware, *, tokens: float, width: int, again: float
-) -> float:
+def _tensor_seconds(links: LinkRates, mesh: Mesh, stream_bytes: float, *, again: float) -> float:
     """Two all-reduces forward and two backward in a block, two more where it is computed again."""
-    peers = layout.mesh.tp
-    times, size = 2 * (again - 1), sent_bytes("all_reduce", peers, width * tokens * model.width)
-    return times * hardware.links.ring_seconds(size, peers, steps=num_steps("all_reduce", peers))
+    times, size = 2 * (again - 1), sent_bytes("all_reduce", mesh.tp, stream_bytes)
+    return times * links.ring_seconds(size, mesh.tp, steps=num_steps("all_reduce", mesh.tp))
 
 
-def _context_seconds(
-    model: Transformer, layout: Layout, hardware: Hardware, *, tokens: float, width: int, hidden: float
-) -> float:
-    """Keys and values go round once forward and twice backward, behind attention as far as that takes."""
-    mesh = layout.mesh
+def _context_seconds(links: LinkRates, mesh: Mesh, key_bytes: float, *, hidden: float) -> float:
+    """Keys and as large values go round once forward and twice backward, behind attention as far as that takes."""
     sends = 3 * (mesh.cp - 1)
-    size = sends * 2 * width * model.key_width * tokens / mesh.tp
-    seconds = hardware.links.ring_seconds(
-        size, 2 if mesh.cp > 1 else 1, steps=sends, rank_stride=mesh.tp, peers=mesh.cp
-    )
+    size = sends * 2 * key_bytes / mesh.tp
+    seconds = links.ring_seconds(size, 2 if mesh.cp > 1 else 1, steps=sends, rank_stride=mesh.tp, peers=mesh.cp)
     return max(0.0, seconds - hidden)
 
 
-def _expert_seconds(
-    model: Transformer, layout: Layout, hardware: Hardware, *, tokens: float, width: int, again: float
-) -> float:
+def _expert_seconds(links: LinkRates, mesh: Mesh, row_bytes: float, *, again: float) -> float:
     """Rows there and back, forward and backward, once more where the block is computed again; each forward pass also
     says how many rows, in messages without size."""
-    mesh, times = layout.mesh, 2 * (again - 1)
-    size = sent_bytes("all_to_all", mesh.ep, model.active_experts * tokens * model.width * width / mesh.tp)
+    times, size = 2 * (again - 1), sent_bytes("all_to_all", mesh.ep, row_bytes / mesh.tp)
     steps = (times + again - 2) * num_steps("all_to_all", mesh.ep)
-    return hardware.links.ring_seconds(times * size, mesh.ep, steps=steps, rank_stride=mesh.tp)
+    return links.ring_seconds(times * size, mesh.ep, steps=steps, rank_stride=mesh.tp)
 
 
-def update_seconds(
-    layout: Layout, parameters: float, hardware: Hardware, *, optimizer: OptimizerModel = ADAMW,
-    on_host: bool = False,
-) -> float:  # fmt: skip
-    """The optimizer over what one rank updates, on its device or by its cores; whole matrices on the device alone."""
-    sharing = layout.mesh.dp_replicate if layout.wrapping.shares_optimizer else layout.shards
-    rate = hardware.host.memory_bytes_per_second if on_host else hardware.memory_bytes_per_second
-    streamed = optimizer.streamed_bytes(parameters / sharing) / rate
-    products = optimizer.matrix_seconds(layout.mesh.pp * optimizer.owners(layout.mesh), hardware.flops_per_second)
-    return streamed + products + _matrix_seconds(layout, hardware, optimizer)
+def exchange_seconds(question: Question, layout: Layout, parameters: float, load: StepLoad, *, blocks: float) -> float:
+    """What data-parallel ranks move in a step, before any of it is hidden."""
+    shapes = formula_profile(question.model).shapes if needs_shapes(load.compression) else ()
+    found = exchanges(layout, parameters, load, blocks=blocks, work=question.optimizer.matrix_work, shapes=shapes)
+    seconds = 0.0
+    for wire_bytes, ranks, stride, steps in found:
+        seconds += question.hardware.links.ring_seconds(wire_bytes, ranks, steps=steps, rank_stride=stride)
+    return seconds
 
 
-def _matrix_seconds(layout: Layout, hardware: Hardware, optimizer: OptimizerModel) -> float:
-    """What owners exchange, one after the other."""
-    if optimizer.matrix_work is None:
-        return 0.0
-    return sum(
-        hardware.links.ring_seconds(each.wire_bytes, each.ranks, steps=each.steps, rank_stride=each.rank_stride)
-        for each in matrix_updates(optimizer.matrix_work, layout.mesh, owners=optimizer.owners(layout.mesh))
+def exchanges(
+    layout: Layout, parameters: float, load: StepLoad, *, blocks: float, work: MatrixWork | None,
+    shapes: Sequence[ParameterShape],
+) -> list[tuple[float, int, int, float]]:  # fmt: skip
+    """Rings of data-parallel ranks in a step: bytes that a rank sends, ranks, their distance, and how many
+    messages follow each other. No RingTraffic: a plan asks for thousands.
+
+    Copies reduce their gradients once, in buckets; those that share the optimizer also send the new parameters, without
+    matrices, whose owners do; shards of a block, and of what is around them, are gathered once, or twice a
+    micro-batch; replicas of shards then average their part.
+
+    Parameters and blocks are those of one rank before shards cut them; `shapes` are those of the whole model, for a
+    compression that goes by them.
+    """
+    mesh, shards, replicas = layout.mesh, layout.shards, layout.replicas
+    sent, steps = _averaged(layout, parameters / shards, load, shapes)
+    if not layout.wrapping.shards:
+        if layout.wrapping.shares_optimizer:
+            owned = work.parameters / (mesh.pp * mesh.tp) if work else 0.0
+            sent += sent_bytes("all_gather", replicas, GRADIENT_BYTES * (parameters - owned))
+            steps += num_steps("all_gather", replicas)
+        return [(sent, replicas, mesh.tp * mesh.cp, steps)]
+    gathers, reductions = load.rounds(layout.wrapping)
+    reduced = shard_bytes(load.compression) * parameters
+    moved = sent_bytes("all_gather", shards, gathers * PASS_BYTES[load.precision] * parameters + reductions * reduced)
+    waits = (gathers + reductions) * (blocks + 1) * num_steps("all_gather", shards)
+    return [(moved, shards, mesh.tp, waits), (sent, replicas, mesh.tp * shards, steps)]
+
+
+def formula_rings(
+    profile: ModelProfile, layout: Layout, load: StepLoad, *, stages: Stages | None = None
+) -> list[RingTraffic]:
+    """Rings of data-parallel ranks of an average stage, of the fullest one of `stages` if given."""
+    mesh, parameters, blocks = layout.mesh, profile.parameters / layout.mesh.pp, (profile.blocks or 0) / layout.mesh.pp
+    if stages is not None:
+        parameters, blocks = max(stages.rank_parameters), max(stages.rank_blocks)
+    found = exchanges(
+        layout, parameters / mesh.tp, load, blocks=blocks, work=profile.matrix_work, shapes=profile.shapes
     )
+    return [
+        RingTraffic(wire_bytes=sent, ranks=ranks, rank_stride=stride, steps=steps)
+        for sent, ranks, stride, steps in found
+    ]
+
+
+def _averaged(layout: Layout, entries: float, load: StepLoad, shapes: Sequence[ParameterShape]) -> tuple[float, float]:
+    """Bytes that a rank sends to average so many gradients with other replicas, and messages that follow each other."""
+    ranks, sent, steps = layout.replicas, 0.0, 0.0
+    if ranks > 1:
+        given = load.bucket_bytes if layout.wrapping.is_ddp else None  # torch's own size for all others
+        buckets = bucket_count(GRADIENT_BYTES * entries, given)
+        for kind, size in messages(entries, shapes, load.compression, ranks=ranks):
+            sent += sent_bytes(kind, ranks, size)
+            steps += buckets * num_steps(kind, ranks)
+    return sent, steps
+
+
+def squeeze_seconds(question: Question, layout: Layout, parameters: float) -> float:
+    """What compression reads and writes before and after replicas average; 0: nothing is squeezed."""
+    if layout.replicas == 1:
+        return 0.0
+    _, moved = compression_work(parameters / layout.shards, 0, question.compression, buckets=1)
+    return moved / question.hardware.memory_bytes_per_second
+
+
+def update_seconds(question: Question, layout: Layout, parameters: float) -> float:
+    """The optimizer over what one rank updates, on its device or by its cores; whole matrices on the device alone, and
+    what their owners exchange, one after the other."""
+    hardware, optimizer, owners = question.hardware, question.optimizer, question.optimizer.owners(layout.mesh)
+    sharing = layout.mesh.dp_replicate if layout.wrapping.shares_optimizer else layout.shards
+    rate = (hardware.host if question.space.on_host else hardware).memory_bytes_per_second
+    streamed = optimizer.streamed_bytes(parameters / sharing) / rate
+    products = optimizer.matrix_seconds(layout.mesh.pp * owners, hardware.flops_per_second)
+    sent = matrix_updates(optimizer.matrix_work, layout.mesh, owners=owners) if optimizer.matrix_work else ()
+    return streamed + products + sum(
+        hardware.links.ring_seconds(each.wire_bytes, each.ranks, steps=each.steps, rank_stride=each.rank_stride)
+        for each in sent
+    )  # fmt: skip
 
 
 def late_updates(
-    model: Transformer, layout: Layout, hardware: Hardware, optimizer: OptimizerModel, *, compute: float,
-    exchange: float, micro_batches: int, recompute: str,
-) -> UpdateTraffic | None:  # fmt: skip
+    question: Question, layout: Layout, *, compute: float, exchange: float, micro_batches: int, recompute: str
+) -> UpdateTraffic | None:
     """Updates of a step with so much computing and exchange; None: no updates travel during its next forward pass."""
-    work, costs = optimizer.matrix_work, token_costs(model)
+    optimizer = question.optimizer
+    work = optimizer.matrix_work
     if work is None or not work.overlaps or layout.replicas == 1:
         return None
+    model, costs, hardware = question.model, token_costs(question.model), question.hardware
     blocks = model.layers * costs.block_flops
-    first = first_forward(compute, micro_batches, 1 + recomputed_share(recompute) / 3)
+    first = first_forward(compute, micro_batches, 1 + 1 / block_interval(recompute) / 3)
     forward = first * blocks / (blocks + costs.head_flops) if may_hide(work, layout.wrapping, "cuda") else 0.0
     return update_traffic(
         published_updates(work, layout.mesh, owners=optimizer.owners(layout.mesh)), work,
         lambda each: hardware.links.ring_seconds(
             each.wire_bytes / each.count, each.ranks, steps=each.steps / each.count, rank_stride=each.rank_stride
         ),
-        forward_seconds=forward,
-        hides=what_hides(forward, computed=compute, exchanged=exchange, overlap=hardware.overlap),
-    )  # fmt: skip
-
-
-def host_seconds(layout: Layout, parameters: float, hardware: Hardware, *, sync: Sync, micro_batches: int) -> float:
-    """What shards on the host send to the device before they are gathered, and their gradients back."""
-    return transfer_seconds(
-        parameters / layout.shards, hardware.host, reshards=layout.wrapping.reshards, sync=sync,
-        micro_batches=micro_batches,
+        forward_seconds=forward, computed=compute, exchanged=exchange, overlap=hardware.overlap,
     )  # fmt: skip
 
 
@@ -287,6 +260,7 @@ def step_flops(model: Transformer, global_batch: int) -> float:
     return global_batch * model.sequence * 3 * (model.layers * costs.block_flops + costs.head_flops)
 
 
-def step_bound_seconds(model: Transformer, space: SearchSpace, hardware: Hardware) -> float:
+def step_bound_seconds(question: Question) -> float:
     """No step takes less: all its work, shared evenly over all GPUs that do nothing else."""
-    return step_flops(model, space.global_batch) / (space.world_size * hardware.flops_per_second)
+    space = question.space
+    return step_flops(question.model, space.global_batch) / (space.world_size * question.hardware.flops_per_second)

@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Generic, TypeVar
 
-from gangline.fabric.shares import deal_passes, even_shares
-from gangline.planner.formula.evaluate import LayoutCandidates
-from gangline.planner.formula.memory import held_sync
-from gangline.planner.formula.plan import Evaluation, LayoutPlan, Question, narrowed
-from gangline.planner.formula.step_time import Stages, StepParts, stages_of, step_flops
-from gangline.planner.layouts.enumerate import Divisions, Sync, layouts
+from gangline.fabric.reliability.shares import deal_passes, even_shares
+from gangline.planner.contest import SearchSummary
+from gangline.planner.formula.evaluate import LayoutCandidates, LayoutPlan, only_plan
+from gangline.planner.formula.inputs import Question, formula_profile
+from gangline.planner.formula.memory import Stages, held_sync, stages_of
+from gangline.planner.formula.step_time import StepParts, step_flops
+from gangline.planner.layouts.enumerate import Sync, layouts
 from gangline.planner.layouts.layout import Layout, WrappedLayout
 from gangline.planner.settings import Setting
 from gangline.spec.forecast import Forecast
@@ -24,17 +25,8 @@ SCHEDULE: PipelineSchedule = "1f1b"
 """Schedule of gangs without stages: theirs have a fixed number of micro-batches."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Side:
-    """One kind of GPU of a gang of two."""
-
-    question: Question
-    """What is asked, as if all ranks of the gang were of this kind."""
-    ranks: int
-    """Ranks that are of it."""
-
-
-Sides = tuple[Side, Side]
+Questions = tuple[Question, Question]
+"""What is asked of each kind, as if all ranks of the gang were of it."""
 
 
 KindT = TypeVar("KindT", LayoutPlan, Forecast)
@@ -57,14 +49,19 @@ class UnlikeGang(Generic[KindT]):
         return max(each.step_seconds or 0.0 for each in self.kinds)
 
 
-def evaluate_unlike(sides: Sides, *, band: float = 0.0) -> Evaluation[UnlikeGang[LayoutPlan]]:
+def evaluate_unlike(
+    questions: Questions, ranks: tuple[int, int], *, band: float = 0.0
+) -> tuple[list[UnlikeGang[LayoutPlan]], SearchSummary]:
     """Weigh every layout with replicas that lies on both kinds, but for those that even their bound makes lose; if none
     fits, the nearest miss is the only plan.
 
-    The bound of a layout: all replicas are done at once, nothing is exchanged, updated or computed again.
+    `ranks` of the gang are of each kind. The bound of a layout: all replicas are done at once, nothing is exchanged,
+    updated or computed again.
     """
     seen: tuple[dict[object, StepParts], ...] = ({}, {})
-    ways = [way for layout in _layouts(sides) if (way := _Ways(sides, layout, seen)).num_candidates]
+    ways = [
+        way for layout in _layouts(questions[0], ranks) if (way := _Ways(questions, ranks, layout, seen)).num_candidates
+    ]
     found: list[_Found] = []
     best = inf
     for way in sorted(ways, key=lambda each: each.bound_seconds):
@@ -75,29 +72,26 @@ def evaluate_unlike(sides: Sides, *, band: float = 0.0) -> Evaluation[UnlikeGang
         best = min(best, own.order[1]) if own and not own.order[0] else best
     found.sort(key=lambda each: each.order)
     fitting = [each for each in found if not each.order[0]] or found[:1]
-    return Evaluation(
-        plans=tuple(each.plan(sides) for each in fitting),
+    return [each.plan(questions, ranks) for each in fitting], SearchSummary(
         num_candidates=sum(each.num_candidates for each in ways),
         num_weighed=sum(each.num_weighed for each in ways),
         num_fit=sum(each.num_fit for each in ways),
-        bound_seconds=unlike_bound_seconds(sides),
+        bound_seconds=_bound_seconds(questions, ranks),
     )
 
 
-def unlike_bound_seconds(sides: Sides) -> float:
+def _bound_seconds(questions: Questions, ranks: tuple[int, int]) -> float:
     """No step takes less: all its work, shared by speed over all GPUs that do nothing else."""
-    question = sides[0].question
-    speed = sum(each.ranks * each.question.hardware.flops_per_second for each in sides)
-    return step_flops(question.model, question.space.global_batch) / speed
+    speed = sum(own * each.hardware.flops_per_second for own, each in zip(ranks, questions, strict=True))
+    return step_flops(questions[0].model, questions[0].space.global_batch) / speed
 
 
-def _layouts(sides: Sides) -> Iterator[WrappedLayout]:
+def _layouts(question: Question, ranks: tuple[int, int]) -> Iterator[WrappedLayout]:
     """Those whose replicas fill each kind; which samples they take is open, so the batch need not be divided evenly."""
-    question = sides[0].question
-    ranks = question.space.world_size
-    space = replace(question.space, global_batch=ranks, pp=(1,))
-    for layout in layouts(space, Divisions.of(question.model))[0]:
-        if layout.replicas > 1 and all(each.ranks % (ranks // layout.replicas) == 0 for each in sides):
+    world = question.space.world_size
+    space = replace(question.space, global_batch=world, pp=(1,))
+    for layout in layouts(space, formula_profile(question.model))[0]:
+        if layout.replicas > 1 and all(each % (world // layout.replicas) == 0 for each in ranks):
             yield layout
 
 
@@ -110,42 +104,46 @@ class _Found:
     setting: Setting
     taken: tuple[int, int]
 
-    def plan(self, sides: Sides) -> UnlikeGang[LayoutPlan]:
+    def plan(self, questions: Questions, ranks: tuple[int, int]) -> UnlikeGang[LayoutPlan]:
         """The candidate with the terms of both kinds."""
-        replicas = _replicas(sides, self.layout)
+        replicas = replicas_of(ranks, self.layout)
         most = [-(-own // count) for own, count in zip(self.taken, replicas, strict=True)]
-        first, second = (_side_plan(each, self, count) for each, count in zip(sides, most, strict=True))
-        passes = [share for own, count in zip(self.taken, replicas, strict=True) for share in even_shares(own, count)]
-        samples = self.setting.micro_batch * self.layout.mesh.dp_shard
-        shares = tuple(each * samples for each in passes)
+        first, second = (self._of_kind(each, count) for each, count in zip(questions, most, strict=True))
+        shares = dealt_samples(self.layout, self.setting, self.taken, replicas)
         return UnlikeGang(layout=self.layout, setting=self.setting, shares=shares, kinds=(first, second))
 
-
-def _side_plan(side: Side, found: _Found, passes: int) -> LayoutPlan:
-    """Plan as if all replicas took so many `passes` on this kind."""
-    setting, question = found.setting, side.question
-    batch = passes * setting.micro_batch * found.layout.mesh.data_parallel
-    space = narrowed(replace(question.space, global_batch=batch), setting)
-    plan = LayoutCandidates(replace(question, space=space), found.layout, {}).best()
-    assert plan is not None, "its only candidate"
-    return plan
+    def _of_kind(self, question: Question, passes: int) -> LayoutPlan:
+        """Plan as if all replicas took so many `passes` on this kind."""
+        batch = passes * self.setting.micro_batch * self.layout.mesh.data_parallel
+        asked = replace(question, space=replace(question.space, global_batch=batch))
+        return only_plan(asked, self.layout, self.setting)
 
 
-def _replicas(sides: Sides, layout: Layout) -> tuple[int, int]:
-    ranks = layout.mesh.world_size // layout.replicas
-    return sides[0].ranks // ranks, sides[1].ranks // ranks
+def replicas_of(ranks: tuple[int, int], layout: Layout) -> tuple[int, int]:
+    """Replicas of each kind, of which so many ranks are."""
+    size = layout.mesh.world_size // layout.replicas
+    return ranks[0] // size, ranks[1] // size
+
+
+def dealt_samples(layout: Layout, setting: Setting, taken: Sequence[int], replicas: tuple[int, int]) -> tuple[int, ...]:
+    """Samples of a step by replica, of passes that the replicas of each kind take."""
+    samples = setting.micro_batch * layout.mesh.dp_shard
+    dealt = (even_shares(own, count) for own, count in zip(taken, replicas, strict=True))
+    return tuple(samples * share for shares in dealt for share in shares)
 
 
 class _Ways:
     """All ways to run one layout on both kinds."""
 
-    def __init__(self, sides: Sides, layout: Layout, seen: Sequence[dict[object, StepParts]]) -> None:
-        self._layout, self._sides = layout, sides
-        self._replicas = _replicas(sides, layout)
-        self._kinds = tuple(LayoutCandidates(each.question, layout, own) for each, own in zip(sides, seen, strict=True))
-        question = sides[0].question
-        space = question.space
+    def __init__(
+        self, questions: Questions, ranks: tuple[int, int], layout: Layout, seen: Sequence[dict[object, StepParts]]
+    ) -> None:
+        self._layout, self._questions = layout, questions
+        self._replicas = replicas_of(ranks, layout)
+        self._kinds = tuple(LayoutCandidates(each, layout, own) for each, own in zip(questions, seen, strict=True))
+        question, space = questions[0], questions[0].space
         self._stages = stages_of(question.model, 1, SCHEDULE)
+        self._loads = self._stages.loads(1)
         self._bytes: dict[tuple[Sync, int, str, int], float] = {}
         self._sizes = [
             (size, space.global_batch // (size * layout.mesh.dp_shard))
@@ -164,7 +162,8 @@ class _Ways:
     @property
     def bound_seconds(self) -> float:
         """No step takes less; passes of single samples take no longer than others but for latencies."""
-        return self._at_once(self._sizes[0][1], [each.least_passes_of(self._stages, 1) for each in self._kinds])
+        singles = [each.passes_of(self._stages, 1, 1, "none", waits=False) for each in self._kinds]
+        return self._at_once(self._sizes[0][1], singles)
 
     def _bound(self, size: int, passes: int, recompute: str) -> float:
         """Seconds of passes of one size."""
@@ -178,7 +177,7 @@ class _Ways:
         """The fastest that fits, else the nearest miss."""
         best: _Found | None = None
         for size, passes in self._sizes:
-            for recompute in self._sides[0].question.space.recompute:
+            for recompute in self._questions[0].space.recompute:
                 if best is None or best.order[0] or self._bound(size, passes, recompute) < best.order[1]:
                     best = self._best_of(size, passes, recompute, best)
         return best
@@ -195,15 +194,15 @@ class _Ways:
             self.num_fit += need <= 1
             order = (need > 1, need if need > 1 else seconds)
             if best is None or order < best.order:
-                setting = self._sides[0].question.setting(size, recompute, chunks, sync, SCHEDULE)
+                setting = self._questions[0].setting(size, recompute, chunks, sync, SCHEDULE)
                 best = _Found(order, self._layout, setting, taken)
         return best
 
     def _deal(self, passes: int, each: list[StepParts], sync: Sync) -> tuple[tuple[int, int], float]:
         """Passes by kind, and seconds until the last replica is done."""
         first, second = (
-            _seconds_by_passes(kind, self._stages, parts, sync, overlap=side.question.hardware.overlap)
-            for kind, parts, side in zip(self._kinds, each, self._sides, strict=True)
+            _seconds_by_passes(kind, self._stages, parts, sync, overlap=question.hardware.overlap)
+            for kind, parts, question in zip(self._kinds, each, self._questions, strict=True)
         )
         taken = deal_passes(passes, self._replicas, (first, second))
         most = [-(-own // count) for own, count in zip(taken, self._replicas, strict=True)]
@@ -212,9 +211,9 @@ class _Ways:
     def _need(self, way: tuple[int, str, int], sync: Sync, taken: tuple[int, int]) -> float:
         """Need of the fuller kind, in what a rank of it may hold."""
         found = []
-        for side, own, count in zip(self._sides, taken, self._replicas, strict=True):
+        for question, own, count in zip(self._questions, taken, self._replicas, strict=True):
             need = self._need_bytes(way, held_sync(sync, -(-own // count)))
-            found.append(need / side.question.usable_bytes if side.question.usable_bytes else inf)
+            found.append(need / question.usable_bytes if question.usable_bytes else inf)
         return max(found)
 
     def _need_bytes(self, way: tuple[int, str, int], sync: Sync) -> float:
@@ -222,7 +221,7 @@ class _Ways:
         if (sync, *way) not in self._bytes:
             kind = self._kinds[0]
             self._bytes[sync, *way] = max(
-                kind.state_bytes(load, sync) + kind.work_bytes(load, *way) for load in self._stages.loads(1)
+                kind.state_bytes(load, sync) + kind.work_bytes(load, *way) for load in self._loads
             )
         return self._bytes[sync, *way]
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 from gangline.errors import ConfigError
 from gangline.planner.layouts.schedules import Action, Step, num_stages, orders, owner_of, per_round
-from gangline.spec.plan import PipelineSchedule
+from gangline.spec.plan import SCHEDULE_NAMES, PipelineSchedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,35 +25,16 @@ class Timeline:
         return 1 - sum(self.busy) / (len(self.busy) * self.seconds)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StageCosts:
-    """Seconds of one stage with one micro-batch; all stages cost alike, unless `weights` says more."""
-
-    forward: float = 1.0
-    backward_input: float = 1.0
-    backward_weight: float = 1.0
-    transfer: float = 0.0
-    """Time from the end of an action on one rank until its result is on another."""
-    weights: tuple[float, ...] = ()
-    """Cost of each stage, in those of the first; empty: equal."""
-
-    def seconds(self, action: Action) -> float:
-        """Seconds of `action`, by the weight of its stage."""
-        weight = self.weights[action.stage] / self.weights[0] if self.weights else 1.0
-        halves = {"F": self.forward, "I": self.backward_input, "W": self.backward_weight}
-        return weight * halves.get(action.kind, self.backward_input + self.backward_weight)
-
-
 def bubble(
-    schedule: PipelineSchedule, ranks: int, micro_batches: int, *, costs: StageCosts | None = None, overlap: bool = True
+    schedule: PipelineSchedule, ranks: int, micro_batches: int, *, weights: Sequence[float] = (), overlap: bool = True
 ) -> Timeline:
-    """Play one step of `schedule`.
+    """Play one step of `schedule`; forward and both halves of backward of the first stage take one second each.
 
     Args:
         schedule: Its name.
         ranks: Of the pipeline, each with one stage or two.
         micro_batches: Of one step.
-        costs: Of a stage; None: forward and both halves of backward take one second each.
+        weights: Cost of each stage, of which their ratios count; empty: all stages cost alike.
         overlap: A forward and a backward that a schedule joins are one action, whose results leave at its end, as
             torch's runtime sends them; else they run, and leave, one after the other.
 
@@ -62,7 +42,7 @@ def bubble(
         ConfigError: The schedule does not work with these numbers.
     """
     require_schedule(schedule, ranks, micro_batches)
-    return _Play(schedule, ranks, micro_batches, costs or StageCosts(), overlap).run()
+    return _Play(schedule, ranks, micro_batches, weights, overlap).run()
 
 
 def require_schedule(
@@ -99,13 +79,14 @@ def accepts_micro_batches(schedule: PipelineSchedule, ranks: int, micro_batches:
     return micro_batches >= {"1f1b": ranks, "dualpipev": 2 * ranks}.get(schedule, 1)
 
 
-def runnable_schedules(ranks: int, micro_batches: int, *, blocks: int | None = None) -> list[PipelineSchedule]:
-    """Schedules that take these numbers, simplest first; without knowing the blocks, those with one stage a rank."""
+def runnable_schedules(
+    ranks: int, micro_batches: int, *, blocks: int | None = None, among: Sequence[PipelineSchedule] = SCHEDULE_NAMES
+) -> list[PipelineSchedule]:
+    """Schedules `among` those given that take these numbers, in their order, by default the simplest first; without
+    knowing the blocks, those with one stage a rank."""
     most = ranks if blocks is None else blocks
     return [
-        each
-        for each in get_args(PipelineSchedule)
-        if num_stages(each, ranks) <= most and accepts_micro_batches(each, ranks, micro_batches)
+        each for each in among if num_stages(each, ranks) <= most and accepts_micro_batches(each, ranks, micro_batches)
     ]
 
 
@@ -162,14 +143,14 @@ class _Play:
     """Ranks take their steps in order, each as soon as it can."""
 
     def __init__(
-        self, schedule: PipelineSchedule, ranks: int, micro_batches: int, costs: StageCosts, overlap: bool
+        self, schedule: PipelineSchedule, ranks: int, micro_batches: int, weights: Sequence[float], overlap: bool
     ) -> None:
         steps = orders(schedule, ranks, micro_batches)
         self._steps: list[list[Step]] = (
             steps if overlap else [[(each,) for step in one for each in step] for one in steps]
         )
         self._owner = [owner_of(schedule, ranks, stage) for stage in range(num_stages(schedule, ranks))]
-        self._costs, self._stages_per_rank = costs, len(self._owner) // ranks
+        self._weights, self._stages_per_rank = weights, len(self._owner) // ranks
         self._done: dict[Action, float] = {}
         self._clock, self._busy = [0.0] * ranks, [0.0] * ranks
         self._held, self._most = [0] * ranks, [0] * ranks
@@ -197,8 +178,7 @@ class _Play:
                 done = next((self._done[each] for each in needed if each in self._done), None)
                 if done is None:
                     return None
-                away = self._owner[needed[0].stage] != rank
-                ready = max(ready, done + self._costs.transfer * away)
+                ready = max(ready, done)
         return ready
 
     def _needs(self, action: Action) -> Iterator[Sequence[Action]]:
@@ -215,10 +195,14 @@ class _Play:
                 yield [Action("B", stage + 1, micro_batch), Action("I", stage + 1, micro_batch)]
 
     def _take(self, rank: int, step: Step, start: float) -> None:
-        seconds = sum(self._costs.seconds(action) for action in step)
+        seconds = sum(self._seconds(action) for action in step)
         self._clock[rank] = start + seconds
         self._busy[rank] += seconds
         for action in step:
             self._done[action] = start + seconds
             self._held[rank] += (action.kind == "F") - (action.kind in "BW")
             self._most[rank] = max(self._most[rank], self._held[rank])
+
+    def _seconds(self, action: Action) -> float:
+        weight = self._weights[action.stage] / self._weights[0] if self._weights else 1.0
+        return weight * (2.0 if action.kind == "B" else 1.0)

@@ -50,28 +50,21 @@ def require_cuts(tp: int, profile: ModelProfile | None) -> None:
 
 
 def degrees_that_work(cuts: int) -> str:
-    """Words for the degrees of a model that can be cut into `cuts`, and so into each of its divisors."""
+    """Words for the degrees of what can be cut into so many parts, and so into each of the divisors."""
     if cuts == 1:
         return "only 1 works"
     return ", ".join(str(each) for each in range(1, min(cuts, 64) + 1) if cuts % each == 0) + " work"
 
 
 def require_one_node(mesh: Mesh, per_node: int) -> None:
-    """Refuse peers of one layer on several nodes: they exchange activations in every block.
-
-    Args:
-        mesh: As asked; tensor-parallel peers are consecutive ranks.
-        per_node: Ranks of a node.
-    """
+    """Refuse tensor-parallel peers, which are consecutive ranks, on several nodes: they exchange activations in every
+    block."""
     if mesh.tp == 1 or per_node % mesh.tp == 0:
         return
     works = ", ".join(str(each) for each in range(1, mesh.tp) if mesh.tp % each == 0 and per_node % each == 0)
     raise ConfigError(
         f"train.mesh.tp: wanted peers on one node, found {mesh.tp} where a node has {per_node} ranks; {works} work"
     )
-
-
-_SHOWN = 64
 
 
 def expert_mesh(world: int, profile: ModelProfile | None) -> Mesh:
@@ -95,5 +88,5 @@ def expert_obstacle(mesh: Mesh, profile: ModelProfile | None) -> str | None:
     experts = profile.experts if profile else None
     if not experts or experts % mesh.ep == 0:
         return None
-    works = ", ".join(str(each) for each in range(1, min(experts, _SHOWN) + 1) if experts % each == 0)
-    return f"train.mesh.ep: wanted a divisor of the {experts} experts, found {mesh.ep}; {works} work"
+    works = degrees_that_work(experts)
+    return f"train.mesh.ep: wanted a divisor of the {experts} experts, found {mesh.ep}; {works}"

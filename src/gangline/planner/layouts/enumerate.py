@@ -9,17 +9,15 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Literal
 
-from gangline.planner.layouts.bubble import accepts_micro_batches, runnable_schedules
+from gangline.planner.layouts.bubble import runnable_schedules
 from gangline.planner.layouts.degrees import NO_RULES
 from gangline.planner.layouts.layout import WRAPPING_WORDS, Layout, WrappedLayout
-from gangline.planner.layouts.schedules import SINGLE
-from gangline.planner.pool import Pool, choose_world, is_whole, micro_unit, num_nodes
+from gangline.planner.pool import Pool, choose_world, divisors, is_whole, micro_unit, most_ranks, num_nodes
 from gangline.spec.config.line import Line
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import PipelineSchedule
 from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import DDP, FSDP, ZERO1, ZERO2, Wrapping, strategy_of
-from gangline.spec.transformer import Transformer
 
 Sync = Literal["each", "last"]
 """When gradients are reduced: after each micro-batch, or after the last one of a step."""
@@ -49,30 +47,12 @@ class SearchSpace:
     """Whether a layout is asked for."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Divisions:
-    """What degrees that cut a model have to divide, or are at most."""
-
-    widths: Sequence[int]
-    """Heads and widths: every tp divides them."""
-    blocks: int
-    sequence: int
-    """2 cp divides it."""
-    experts: int
-
-    @classmethod
-    def of(cls, model: Transformer) -> "Divisions":
-        """Divisions of a model known by its shape."""
-        widths = (model.heads, model.asked_heads, model.feed_width, model.vocabulary)
-        return cls(widths=widths, blocks=model.layers, sequence=model.sequence, experts=model.experts)
-
-
-def layouts(space: SearchSpace, model: Divisions) -> tuple[tuple[WrappedLayout, ...], Counter[str]]:
-    """All of `space` that `model` allows; and products of degrees that a rule excludes, counted by the rule."""
+def layouts(space: SearchSpace, profile: ModelProfile) -> tuple[tuple[WrappedLayout, ...], Counter[str]]:
+    """All of `space` that the model allows; and products of degrees that a rule excludes, counted by the rule."""
     found: dict[WrappedLayout, None] = {}
     ruled_out: Counter[str] = Counter()
     for mesh in _cuts(space):
-        if rule := broken_rule(space, model, mesh):
+        if rule := broken_rule(space, profile, mesh):
             ruled_out[rule] += 1
             continue
         found |= dict.fromkeys(filter(space.admits, _data_layouts(space, mesh)))
@@ -91,17 +71,15 @@ def _cuts(space: SearchSpace) -> Iterator[Mesh]:
                     )
 
 
-def broken_rule(space: SearchSpace, model: Divisions, mesh: Mesh) -> str:
-    """The first rule by which `mesh` cannot carry `model`; empty: it can."""
+def broken_rule(space: SearchSpace, profile: ModelProfile, mesh: Mesh) -> str:
+    """The first rule by which `mesh` cannot carry the model; empty: it can."""
+    cuts, experts, sequence = profile.tensor_cuts or 1, profile.experts or 1, profile.sequence or 1
     rules = (
-        (
-            any(each % mesh.tp for each in model.widths),
-            f"tp = {mesh.tp} does not divide heads, feed_width and vocabulary",
-        ),
+        (cuts % mesh.tp > 0, f"tp = {mesh.tp} does not divide heads, feed_width and vocabulary"),
         (space.ranks_per_node % mesh.tp > 0, f"tp = {mesh.tp} leaves the {space.ranks_per_node} ranks of a server"),
-        (mesh.pp > model.blocks, f"pp = {mesh.pp} stages want as many blocks"),
-        (mesh.cp > 1 and model.sequence % (2 * mesh.cp) > 0, f"cp = {mesh.cp} wants a sequence of 2 cp equal pieces"),
-        (model.experts % mesh.ep > 0, f"ep = {mesh.ep} does not divide the experts"),
+        (mesh.pp > (profile.blocks or 1), f"pp = {mesh.pp} stages want as many blocks"),
+        (mesh.cp > 1 and sequence % (2 * mesh.cp) > 0, f"cp = {mesh.cp} wants a sequence of 2 cp equal pieces"),
+        (experts % mesh.ep > 0, f"ep = {mesh.ep} does not divide the experts"),
         (space.global_batch % mesh.data_parallel > 0, f"{mesh.data_parallel} ranks do not divide the batch"),
     )
     return next((words for is_broken, words in rules if is_broken), "")
@@ -125,34 +103,8 @@ def _data_layouts(space: SearchSpace, mesh: Mesh) -> Iterator[WrappedLayout]:
         yield from (WrappedLayout.of(mesh=cut, wrapping=each) for each in space.wrappings if each.shards)
 
 
-def schedules_of(space: SearchSpace, model: Transformer, mesh: Mesh, micro_batches: int) -> list[PipelineSchedule]:
-    """Schedules of `space` that take so many micro-batches and find the blocks for their stages."""
-    return [
-        each
-        for each in space.schedules
-        if stages_a_rank(each) * mesh.pp <= model.layers and accepts_micro_batches(each, mesh.pp, micro_batches)
-    ]
-
-
-def stages_a_rank(schedule: PipelineSchedule) -> int:
-    """Pipeline stages that one rank holds."""
-    return 1 if schedule in SINGLE else 2
-
-
-def divisors(number: int) -> list[int]:
-    """All of them, ascending."""
-    small = [each for each in range(1, int(number**0.5) + 1) if number % each == 0]
-    return sorted({*small, *(number // each for each in small)})
-
-
 def unsupported_rule(layout: Layout, *, sync: Sync = "last", loss_chunks: int = 1) -> str:
-    """Why the ranks here cannot run it, though torch could; empty: they can.
-
-    Args:
-        layout: Degrees and kind.
-        sync: When gradients are reduced.
-        loss_chunks: Pieces of head and loss.
-    """
+    """Why the ranks here cannot run it, though torch could; empty: they can."""
     mesh, wrapping, words = layout.mesh, layout.wrapping, WRAPPING_WORDS
     cut = mesh.tp * mesh.pp * mesh.cp * mesh.ep > 1
     keeps = wrapping.shards and not wrapping.reshards
@@ -194,31 +146,26 @@ def _cost(layout: Layout) -> tuple[int, int, int, int, int]:
 def _worlds(line: Line, pool: Pool) -> list[int]:
     """What the line says; else all there is, and what shares the batch: peers of one model see the same samples."""
     ranks = line.train.ranks
-    if isinstance(ranks, int):
-        return [ranks]
-    whole = pool.num_nodes * pool.preferred
-    if isinstance(ranks, tuple):
-        whole = max(ranks[0], min(ranks[1], pool.size))
-    return sorted({choose_world(line, pool), whole}, reverse=True)
+    return (
+        [ranks] if isinstance(ranks, int) else sorted({choose_world(line, pool), most_ranks(line, pool)}, reverse=True)
+    )
 
 
 def _products(line: Line, pool: Pool, profile: ModelProfile, world: int) -> Iterator[Layout]:
     node = world // num_nodes(pool, world)
-    cuts = profile.tensor_cuts or 1
     space = SearchSpace(
         world_size=world,
         ranks_per_node=node,
         global_batch=line.train.global_batch,
-        tp=divisors(gcd(node, cuts)),
+        tp=divisors(gcd(node, profile.tensor_cuts or 1)),
         pp=[each for each in divisors(world) if each <= (profile.blocks or 1)],
         cp=[1] if "cp" in profile.obstacles or not profile.sequence else divisors(node),
         wrappings=(DDP, ZERO2, FSDP),
         admits=lambda layout: layout.mesh.dp_replicate == 1 and not unsupported_rule(layout),
     )
-    model = Divisions(widths=(cuts,), blocks=profile.blocks or 1, sequence=profile.sequence or 1, experts=1)
-    for mesh in dict.fromkeys(each.mesh for each in layouts(space, model)[0]):
+    for mesh in dict.fromkeys(each.mesh for each in layouts(space, profile)[0]):
         if mesh.tp * mesh.pp * mesh.cp > 1 and _is_shared(line, mesh, profile):
-            yield Layout(strategy_of(mesh), mesh)
+            yield Layout.by_degrees(mesh)
 
 
 def _is_shared(line: Line, mesh: Mesh, profile: ModelProfile) -> bool:
@@ -241,16 +188,8 @@ def unused_axes(line: Line, pool: Pool, profile: ModelProfile) -> list[tuple[Lay
     stages = next((each for each in divisors(world) if each > 1), 1)
     found = []
     if peers > 1 and not profile.tensor_cuts:
-        found.append((_with(Mesh(dp_shard=world // peers, tp=peers)), NO_RULES))
+        found.append((Layout.by_degrees(Mesh(dp_shard=world // peers, tp=peers)), NO_RULES))
     if stages > 1 and (profile.blocks or 0) < 2:
-        found.append(
-            (
-                _with(Mesh(pp=stages, dp_shard=world // stages)),
-                f"{profile.blocks or 0} blocks cannot be cut into stages",
-            )
-        )
+        reason = f"{profile.blocks or 0} blocks cannot be cut into stages"
+        found.append((Layout.by_degrees(Mesh(pp=stages, dp_shard=world // stages)), reason))
     return found
-
-
-def _with(mesh: Mesh) -> Layout:
-    return Layout(strategy_of(mesh), mesh)

@@ -36,6 +36,11 @@ class Layout:
     strategy: Strategy
     mesh: Mesh
 
+    @staticmethod
+    def by_degrees(mesh: Mesh) -> "Layout":
+        """The strategy that these degrees amount to."""
+        return Layout(strategy_of(mesh), mesh)
+
     @property
     def name(self) -> str:
         """`none`, `ddp-2`, `fsdp-16`, `hsdp-2x8`, `tp-4x8`."""
@@ -218,7 +223,7 @@ def explicit_layout(line: Line) -> Layout:
     mesh = Mesh(
         pp=table.pp, dp_replicate=table.dp_replicate, dp_shard=table.dp_shard, cp=table.cp, tp=table.tp, ep=table.ep
     )
-    return Layout(strategy_of(mesh), mesh)
+    return Layout.by_degrees(mesh)
 
 
 def elastic_sizes(

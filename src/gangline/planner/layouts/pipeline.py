@@ -10,7 +10,6 @@ from itertools import accumulate
 
 from gangline.errors import ConfigError
 from gangline.planner.layouts.bubble import (
-    StageCosts,
     Timeline,
     bubble,
     bubble_share,
@@ -118,7 +117,7 @@ def _played(schedule: PipelineSchedule, ranks: int, micro_batches: int) -> tuple
 
 @lru_cache(maxsize=4096)
 def _play(schedule: PipelineSchedule, ranks: int, micro_batches: int, weights: tuple[float, ...] = ()) -> Timeline:
-    return bubble(schedule, ranks, micro_batches, costs=StageCosts(weights=weights))
+    return bubble(schedule, ranks, micro_batches, weights=weights)
 
 
 def idle_share(
@@ -240,13 +239,8 @@ def command_axis_refusal(axis: str, degree: int) -> str:
 
 
 def cut_into_stages(costs: Sequence[float], stages: int, *, embed: float = 0.0, head: float = 0.0) -> list[range]:
-    """Blocks of each stage, one or more each, so that the dearest stage is as cheap as can be.
-
-    Args:
-        costs: Of each block.
-        stages: How many.
-        embed: Cost of what the first stage does besides.
-        head: Cost of what the last stage does besides.
+    """Blocks of each stage, one or more each, so that the dearest stage is as cheap as can be; `embed` and `head` are
+    the costs of what the first and the last stage do besides.
 
     Raises:
         ConfigError: There are more stages than blocks.

@@ -107,16 +107,8 @@ def require_options(line: Line) -> None:
     """
     if line.prove.plan not in ("auto", "off"):
         require_runnable(line.prove.plan, key="prove.plan")
-    refused = [f"{key}: {found!r} is not supported; {works}" for key, found, works in _unknown(line)]
-    refused.extend(contradictions(line))
-    if refused:
+    if refused := list(contradictions(line)):
         raise ConfigError("\n".join(refused))
-
-
-def _unknown(line: Line) -> Iterator[tuple[str, object, str]]:
-    """Key, value and what works instead."""
-    if line.train.recovery.mode == "live" and (missing := _lacks_for_live(line)):
-        yield "train.recovery.mode", "live", f'it needs {missing}; "restart" works everywhere'
 
 
 def _lacks_for_live(line: Line) -> str:
@@ -158,6 +150,8 @@ _OFFLOAD = "train.memory.offload"
 def contradictions(line: Line) -> Iterator[str]:
     """What no layout and no device carries out, by key, with what works instead."""
     memory = line.train.memory
+    if line.train.recovery.mode == "live" and (missing := _lacks_for_live(line)):
+        yield f"train.recovery.mode: 'live' is not supported; it needs {missing}; \"restart\" works everywhere"
     if line.project.command and memory.loss_chunks not in ("auto", 1):
         yield (
             f"train.memory.loss_chunks: wanted 1, found {memory.loss_chunks}: a command has a loss of its own, "

@@ -9,6 +9,7 @@ from statistics import fmean
 from gangline.report.comparison.text import WIDTH, file_lines
 from gangline.report.comparison.types import FileChange
 from gangline.report.facts import time_of
+from gangline.report.next_commands import bisection
 from gangline.report.text import clean, percent, short
 from gangline.sanitize import sanitized
 from gangline.spec.bisect import BisectCommit, BisectState
@@ -156,5 +157,5 @@ def _after_no_search(state: BisectState) -> str:
     if not broken.unreported:
         return f"gangline run --commit {short(broken.sha)}"
     if state.asked_at is not None:
-        return f"gangline bisect {state.metric} --good {good} --bad {bad}"
+        return bisection(state.metric, good, bad)
     return f"another end or metric: {short(broken.sha)} trains, and does not report {state.metric}"

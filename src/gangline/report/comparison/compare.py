@@ -3,15 +3,11 @@
 What changed between them is listed by `changes`, where their loss curves part by `curves`.
 """
 
-import json
-from collections.abc import Sequence
-from shlex import quote
-from typing import Any
-
 from gangline.report.comparison.changes import changes_between, files_between, unpinned_between
 from gangline.report.comparison.curves import curves_of
 from gangline.report.comparison.types import ComparedNumber, Comparison, ComparisonContext, Outcome, RunLabel
 from gangline.report.facts import side_of, trained_by, verdict_word
+from gangline.report.next_commands import next_of_comparison
 from gangline.report.text import short
 from gangline.sanitize import sanitized
 from gangline.spec.measurements import Band, Metric
@@ -58,7 +54,14 @@ def compare(base: Record, this: Record, beyond: ComparisonContext | None = None)
         unpinned=unpinned_between(base, this),
         plan=_plan_words(base, this),
         outside_from=curves.apart_from if curves else None,
-        next_command=_next(outcome, base, this, metrics),
+        next_command=next_of_comparison(
+            base,
+            this,
+            worse=_worse_by_commit(base, this, metrics) if outcome == "WORSE" else None,
+            is_comparable=outcome != "NOT COMPARABLE",
+            needs_band=bool(metrics) and _is_unjudged(metrics),
+            missing=_unmatched(base, this),
+        ),
         curves=curves,
         files=files_between(base, this, more),
         labels=(_label(base), _label(this)),
@@ -220,64 +223,10 @@ def _unmatched(base: Record, this: Record) -> list[str]:
     return [name for name in _alone(base, this) if _is_judged(base, name)]
 
 
-def _is_of_commits(base: Record, this: Record) -> bool:
-    """Whether a commit between them can be the cause: code, line or environment differ."""
+def _worse_by_commit(base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) -> str | None:
+    """A metric that is worse where a commit between them can be the cause: code, line or environment differ."""
     before, after = base.inputs, this.inputs
-    return (before.code, before.line, before.environment) != (after.code, after.line, after.environment)
-
-
-def _next(outcome: Outcome, base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) -> str:
-    worse = next(iter([*_broken(base, this), *(number.name for number in metrics if number.side == "worse")]), None)
-    if outcome == "WORSE" and worse and base.commit.sha != this.commit.sha and _is_of_commits(base, this):
-        return f"gangline bisect {worse} --good {short(base.commit.sha)} --bad {short(this.commit.sha)}"
-    if outcome != "NOT COMPARABLE":
-        return f"gangline report {this.run.id} --open"
-    return way_to_compare(
-        base, this, needs_band=bool(metrics) and _is_unjudged(metrics), missing=_unmatched(base, this)
-    )
-
-
-def way_to_compare(base: Record, this: Record, *, needs_band: bool, missing: Sequence[str]) -> str:
-    """The next step towards a comparison.
-
-    Args:
-        base: Is compared with.
-        this: Is judged.
-        needs_band: They have metrics in common, and nothing judges them.
-        missing: Metrics that `base` was judged on and `this` lacks.
-    """
-    if base.run.project != this.run.project or not base.metrics or not this.metrics:
-        return f"gangline show {(base if not base.metrics else this).run.id}"
-    if base.inputs.data != this.inputs.data:
-        return _same_data(base, this)
-    if needs_band:
-        return _band(base)
-    if missing:
-        return f"report {missing[0]}, too, in one commit: its run has both names"
-    return f"gangline show {this.run.id}"
-
-
-def _band(base: Record) -> str:
-    """A program that was trained with several seeds shows whether it reads its seed."""
-    if not base.inputs.values.get("project.command"):
-        return f"set evaluate.seeds = 3, then: gangline run --commit {short(base.commit.sha)} --again"
-    works = "evaluate.seeds = 3 where the program reads its seed, else tolerance_percent in [[gate.quality]]"
-    return f"set {works}, commit, then: gangline run; gangline diff"
-
-
-def _same_data(base: Record, this: Record) -> str:
-    """The base on the data of `this`, as far as a command gives it them."""
-    names = ("data.text", "data.shards")
-    again = f"gangline run --commit {short(base.commit.sha)}"
-    other = [name for name in names if _list(base, name) != _list(this, name)]
-    if any(str(text).startswith("repo:") for each in (base, this) for text in _list(each, "data.text")):
-        return "each commit has data of its own; a limit in [[gate.quality]] judges without a base"
-    if other:
-        keys = " ".join(f"--set {quote(f'{name}={json.dumps(_list(this, name))}')}" for name in other)
-        return f"the base on the data of this: {again} {keys}; then gangline diff with that run"
-    return f"the base on the data of today: {again} --again"
-
-
-def _list(record: Record, key: str) -> list[Any]:
-    values = record.inputs.values.get(key)
-    return list(values) if isinstance(values, (list, tuple)) else []
+    is_same = (before.code, before.line, before.environment) == (after.code, after.line, after.environment)
+    if base.commit.sha == this.commit.sha or is_same:
+        return None
+    return next(iter([*_broken(base, this), *(number.name for number in metrics if number.side == "worse")]), None)

@@ -4,7 +4,6 @@ A forge takes 65,536 characters. Beyond 60,000 parts fall away in this order: ar
 events; the verdict never does.
 """
 
-import re
 from collections.abc import Callable
 
 from gangline.report.diagnoses import diagnosis_text
@@ -38,6 +37,7 @@ from gangline.report.facts import (
 )
 from gangline.report.inputs import input_digests
 from gangline.report.lost_time import drill_rows, lost_work
+from gangline.report.next_commands import next_of_comment
 from gangline.report.text import (
     ZERO_WIDTH_SPACE,
     change_words,
@@ -54,7 +54,7 @@ from gangline.report.text import (
 from gangline.report.training_facts import part_words, training_rows
 from gangline.sanitize import sanitized
 from gangline.spec.plan import Candidate
-from gangline.spec.record import RETRAINED, Gate, Record
+from gangline.spec.record import Gate, Record
 from gangline.units import format_bytes, format_number, format_seconds, sparkline
 
 LIMIT = 60_000
@@ -63,7 +63,6 @@ Part = Callable[[Record], str]
 _MARKS = 16
 """Width of a curve."""
 _NUMBERS = ("| | base | this | change | band | |", "|---|---:|---:|---:|---:|---|")
-_NAME = re.compile(r"[A-Za-z0-9_.@-]{1,60}")
 _HERE = {"comment", "forge"}
 """Names of links that lead to the place of the comment itself."""
 
@@ -220,19 +219,8 @@ def _training(record: Record) -> str:
 
 
 def _next(record: Record) -> str:
-    """The next command for the reader."""
-    base, run = record.commit.base, record.run.id
-    named = [g.name.removeprefix("quality:") for g in record.gates if g.verdict == "no" and ":" in g.name]
-    refused = [name for name in named if name in record.metrics]  # of what no one reported nothing can be bisected
-    word = verdict_word(record)
-    is_of_commit = all(event.kind != RETRAINED for event in record.events)  # else undeclared files changed
-    if refused and base and is_of_commit and _NAME.fullmatch(refused[0]):
-        return f"**next** {code(f'gangline bisect {refused[0]} --good {short(base.commit)}')}"
-    if word == "failed":
-        return f"**next** {code(f'gangline logs {run} --failed')}"
-    if word in {"passed", "refused"} and base:
-        return f"**next** {code(f'gangline diff {base.run} {run}')}"
-    return ""
+    command = next_of_comment(record)
+    return f"**next** {code(command)}" if command else ""
 
 
 def _links(record: Record) -> str:

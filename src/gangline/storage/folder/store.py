@@ -23,7 +23,6 @@ from io import FileIO
 from itertools import islice
 from pathlib import Path
 from secrets import token_hex
-from typing import Protocol
 
 from gangline.errors import StorageError, UsageError
 from gangline.storage.folder.durable_files import publish_at, stamp_after, sync_folder, write_synced
@@ -239,18 +238,10 @@ def _fill(file: FileIO, buffer: memoryview) -> int:
 _KEY = ".key"
 
 
-class Publisher(Protocol):
-    """The part of a folder store that an upload needs."""
-
-    def publish(self, staged: Path, key: str) -> Etag:
-        """Move the file `staged` to become the object `key`."""
-        ...
-
-
 class FolderUpload:
     """One upload to a folder store: parts are appended to a hidden file, which becomes the object at the end."""
 
-    def __init__(self, store: Publisher, uploads: Callable[[], AbstractContextManager[Path]], key: str) -> None:
+    def __init__(self, store: FolderStore, uploads: Callable[[], AbstractContextManager[Path]], key: str) -> None:
         """`uploads` gives the folder of uploads for the time of a call."""
         self.upload_id = token_hex(16)
         self._store = store

@@ -12,9 +12,9 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from gangline.fabric.shares import GAIN, by_speed, even_shares
-from gangline.fabric.step_times import WORK, PeerGroup, Straggler, WindowRange, WindowTimes
-from gangline.fabric.stragglers import MOST_STEPS, StragglerDetector, why_not_judged, window_steps
+from gangline.fabric.reliability.shares import GAIN, by_speed, even_shares
+from gangline.fabric.reliability.step_times import WORK, PeerGroup, Straggler, WindowRange, WindowTimes
+from gangline.fabric.reliability.stragglers import MOST_STEPS, StragglerDetector, why_not_judged, window_steps
 from gangline.keeper.ipc.requests import EvictionRequest, request_eviction
 from gangline.train.loop.checkpointing import TrainingProgress
 from gangline.train.loop.sample_order import Shares, rank_spans

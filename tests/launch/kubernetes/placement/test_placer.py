@@ -5,7 +5,7 @@ import random
 import pytest
 from tests.launch.kubernetes.cluster_stand import Stand, watch_over
 
-from gangline.fabric.inventory import Fabric, Group
+from gangline.fabric.topology.inventory import Fabric, Group
 from gangline.launch.kubernetes.placement.placer import Placer
 from gangline.spec.gang.podset import PipelineTraffic, Placement, ServerKind
 

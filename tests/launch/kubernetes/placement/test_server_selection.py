@@ -1,4 +1,4 @@
-"""Servers of a cluster for a gang, and why there are none; `tests/fabric/test_placement.py` judges the choice."""
+"""Servers of a cluster for a gang, and why there are none; `tests/fabric/placement` judges the choice."""
 
 from hypothesis import given
 from hypothesis import strategies as st

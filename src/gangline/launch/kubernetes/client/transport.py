@@ -176,7 +176,7 @@ def _checked_response(opened: HttpStream, deadline: Deadline) -> ApiResponse:
         response: HttpResponse = opened.read(max_bytes=_MAX_ANSWER_BYTES, deadline=deadline)
     except BodyTooLarge as error:
         raise OutcomeUnknown(str(error)) from error
-    body = _parsed(response.data)
+    body = _parsed(response)
     if body is None and response.status < 300:
         raise OutcomeUnknown(f"{response.status} with a body that is not an object")
     answer = ApiResponse(status=response.status, body=body or {"message": response.data[:500].decode(errors="replace")})
@@ -188,10 +188,10 @@ def _checked_response(opened: HttpStream, deadline: Deadline) -> ApiResponse:
     )
 
 
-def _parsed(data: bytes) -> Object | None:
+def _parsed(response: HttpResponse) -> Object | None:
     try:
-        body = json.loads(data)
-    except (ValueError, RecursionError):
+        body = response.json()
+    except ValueError:
         return None
     return body if isinstance(body, dict) else None
 

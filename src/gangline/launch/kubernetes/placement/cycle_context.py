@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
-from gangline.fabric.inventory import Fabric
+from gangline.fabric.topology.inventory import Fabric
 from gangline.launch.kubernetes.client.api import KubernetesApi
 from gangline.launch.kubernetes.objects.labels import HOSTNAME, STARTS_NOW, WAITS
 from gangline.launch.kubernetes.placement.gang_pods import GangPods, by_rank

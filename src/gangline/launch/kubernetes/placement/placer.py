@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 
 from gangline.errors import CapacityError, IntegrityError
-from gangline.fabric.inventory import Fabric
+from gangline.fabric.topology.inventory import Fabric
 from gangline.launch.kubernetes.client.api import (
     ApiConflict,
     ApiExpired,

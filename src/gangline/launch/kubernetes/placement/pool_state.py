@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from gangline.fabric.inventory import Fabric
-from gangline.fabric.shortage import Holder
+from gangline.fabric.placement.shortage import Holder
+from gangline.fabric.topology.inventory import Fabric
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
 from gangline.launch.kubernetes.objects.labels import GANG
 from gangline.launch.kubernetes.placement.gang_request import GangRequest

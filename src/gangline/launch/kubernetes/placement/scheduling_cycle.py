@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from gangline.errors import CapacityError
-from gangline.fabric.shortage import why_not
+from gangline.fabric.placement.shortage import why_not
 from gangline.launch.kubernetes.client.api import ApiConflict, ApiRejected, Object
 from gangline.launch.kubernetes.objects.labels import GANG, MANAGED_BY, STARTS_NOW, WAITS
 from gangline.launch.kubernetes.placement.cycle_context import CycleContext

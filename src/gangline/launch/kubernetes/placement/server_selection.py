@@ -1,12 +1,12 @@
-"""Servers of a cluster for a gang, by what its pods need; `fabric.placement` chooses among them. Pure."""
+"""Servers of a cluster for a gang, by what its pods need; `fabric.placement.selection` chooses among them. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from gangline.fabric import placement
-from gangline.fabric.pipeline_order import pipeline_order
-from gangline.fabric.placement import FreeGroup
+from gangline.fabric.placement import selection
+from gangline.fabric.placement.pipeline_order import pipeline_order
+from gangline.fabric.placement.selection import FreeGroup
 from gangline.launch.kubernetes.placement.gang_request import GangRequest
 from gangline.launch.kubernetes.placement.resources import as_text
 from gangline.launch.kubernetes.placement.servers import ServerFacts
@@ -52,7 +52,7 @@ def select_servers(
         capacities: Of all servers of the pool; those of a group in order of their positions.
         request: Of the gang.
     """
-    servers = placement.select_servers(free_groups(capacities), request.num_pods, tile=request.tile)
+    servers = selection.select_servers(free_groups(capacities), request.num_pods, tile=request.tile)
     if not servers:
         return explain_no_placement(capacities, request)
     return servers if request.pipeline is None else pipeline_order(servers, request.pipeline, tile=request.tile)
@@ -60,7 +60,7 @@ def select_servers(
 
 def select_replacement(capacities: Iterable[ServerCapacity], lost: PlacedServer) -> PlacedServer | None:
     """Server for the pod of `lost`: the same one, else of its group, its block, or any; None: none has room."""
-    return placement.select_replacement((capacity.place for capacity in capacities if capacity.pods > 0), lost)
+    return selection.select_replacement((capacity.place for capacity in capacities if capacity.pods > 0), lost)
 
 
 def free_groups(capacities: Iterable[ServerCapacity]) -> list[FreeGroup]:

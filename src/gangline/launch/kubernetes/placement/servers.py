@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gangline.errors import ConfigError
-from gangline.fabric.importers import FAMILIES, LEAVES, Location, NodeLabels, locate, read_groups
-from gangline.fabric.inventory import Fabric, Group
-from gangline.fabric.placement import natural_key
+from gangline.fabric.topology.importers import FAMILIES, LEAVES, Location, NodeLabels, locate, read_groups
+from gangline.fabric.topology.inventory import Fabric, Group, natural_key
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
 from gangline.launch.kubernetes.objects.labels import GANG, HOSTNAME, POOL
 from gangline.launch.kubernetes.placement.resources import Amounts, add, pod_needs, read_amounts, subtract

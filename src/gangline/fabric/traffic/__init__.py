@@ -1,0 +1,1 @@
+"""Traffic: seconds of collectives, order of servers on rings, load of the uplinks that their flows take. Pure."""
