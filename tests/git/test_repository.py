@@ -50,6 +50,25 @@ def test_git_is_asked_once_about_what_a_full_name_holds(repo, monkeypatch):
         git.file(git.tree(sha), "answer.py", most_bytes=3)
 
 
+def test_git_lists_a_tree_once(repo, monkeypatch):
+    git, asked, stream = Repository.at(repo), [], Repository._stream
+    monkeypatch.setattr(Repository, "_stream", lambda own, *words: asked.append(words[0]) or stream(own, *words))
+    tree = git.tree(git.commit())
+    assert git.entries(tree) == git.entries(tree) == Repository.at(repo).entries(tree)
+    assert asked == ["ls-tree"] * 2, "once for each repository that was opened"
+    repositories.commit(repo, {"a/b.txt": "new"})
+    assert [entry.path for entry in git.entries(git.tree(git.commit()))] == ["a/b.txt", "answer.py", "line.toml"]
+
+
+def test_a_listing_with_more_entries_than_a_commit_may_have_is_refused_each_time(repo, monkeypatch):
+    git = Repository.at(repo)
+    tree = git.tree(git.commit())
+    monkeypatch.setattr("gangline.git.objects.MOST_ENTRIES", 1)
+    for _ in range(2):
+        with pytest.raises(OutputTooLarge, match="more than 1 files"):
+            git.entries(tree)
+
+
 def test_many_blobs_come_in_order_and_whole(repo):
     files = {f"d/{n}.txt": "line\n" * n for n in range(20)}
     repositories.commit(repo, files)

@@ -9,7 +9,6 @@ import io
 import json
 import re
 import sys
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -122,6 +121,8 @@ def _modules(origin: Path, folder: Path) -> Iterator[str]:
 
 def _files(layer: bytes) -> dict[str, str]:
     """Text of the Python files of a layer."""
+    import zipfile  # a plan asks for the digest of the interpreter alone
+
     with zipfile.ZipFile(io.BytesIO(layer)) as archive:
         names = [name for name in archive.namelist() if name.endswith(".py")]
         return {name: archive.read(name).decode("utf-8", "replace") for name in names}

@@ -4,7 +4,6 @@ A repository never says which machine is asked: its remote counts only as far as
 prefix of it, and all that is read is below that source.
 """
 
-import configparser
 import posixpath
 import re
 from collections.abc import Mapping
@@ -66,6 +65,8 @@ def read_remotes(data: bytes) -> DvcRemotes:
     """
     if len(data) > MOST_CONFIG_BYTES:
         raise refusal(f"{CONFIG}: wanted a configuration of DVC, found {len(data)} bytes; move its comments elsewhere")
+    import configparser  # most repositories have no remote of DVC
+
     parser = configparser.ConfigParser(interpolation=None, strict=False, inline_comment_prefixes=("#",))
     try:
         parser.read_string(data.decode())

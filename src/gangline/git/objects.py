@@ -40,6 +40,15 @@ class KnownObjects(dict[str, bytes]):
             self[name] = data
         return data
 
+    def keep_pieces(self, name: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """`pieces` as they come, kept together likewise after the last one."""
+        kept: list[bytes] = []
+        for piece in pieces:
+            if sum(map(len, kept)) <= _LARGEST_KEPT:
+                kept.append(piece)
+            yield piece
+        self.keep(name, b"".join(kept))
+
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:

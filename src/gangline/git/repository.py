@@ -206,9 +206,11 @@ class Repository:
 
     def entries_and_submodules(self, tree: str) -> tuple[TreeEntry, ...]:
         """Same as `entries`, with submodules, whose content `tree` does not hold."""
-        arguments = ("ls-tree", "-r", "-z", "--full-tree", "--long", "--end-of-options", tree)
-        with closing(self._stream(*arguments)) as pieces:
-            return tuple(read_entries(pieces))
+        name, arguments = f"{tree}:\0", ("ls-tree", "-r", "-z", "--full-tree", "--long", "--end-of-options", tree)
+        if name not in self._known:
+            with closing(self._stream(*arguments)) as pieces:
+                return tuple(read_entries(self._known.keep_pieces(name, pieces)))
+        return tuple(read_entries([self._known[name]]))
 
     def file(self, tree: str, path: str, *, most_bytes: int = MOST_FILE_BYTES) -> bytes | None:
         """Content of one file of `tree`; None where it has none.

@@ -41,13 +41,15 @@ class GuessedKey:
     table: str
     name: str
     value: object
-    why: str
-    """Origin of the value; starts with `?` if the value is only a placeholder."""
+    origin: str
+    """Where the value comes from, or what somebody has to say instead."""
+    is_known: bool = True
+    """The value comes from the repository; false: it is a placeholder."""
 
     @property
-    def is_known(self) -> bool:
-        """Whether the value comes from the repository and is not a placeholder."""
-        return not self.why.startswith("?")
+    def why(self) -> str:
+        """The origin as the line has it in a comment, after a `?` where the value is a placeholder."""
+        return self.origin if self.is_known else f"? {self.origin}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,14 +103,15 @@ def guess_line(
     if entry and not (chosen.module.only_defines or entry.command):
         entry = None
     lock = guess_lock(files, tracked=tracked, untracked=untracked)
+    locked = GuessedKey(table="env", name="lock", value=lock.path, origin="its packages have hashes")
     keys = [
-        GuessedKey(table="project", name="name", value=_slug(folder), why="the folder's name"),
+        GuessedKey(table="project", name="name", value=_slug(folder), origin="the folder's name"),
         *(_declared_command(chosen, stage) if stage else _command(choice, entry)),
         *_path(files, chosen, entry),
         *_exclude(files, tracked),
         *_written(chosen, stage),
         *_single_process(chosen),
-        *([GuessedKey(table="env", name="lock", value=lock.path, why="its packages have hashes")] if lock.path else []),
+        *([locked] if lock.path else []),
         *number_keys(chosen, is_declared=stage is not None),
         *_branches(branch),
     ]
@@ -163,15 +166,18 @@ def _command(choice: ScriptChoice, entry: ConsoleScript | None) -> Iterable[Gues
     saves = [script.save_flag] if script.save_flag and any(_globs(script)) else []
     hydra = [f"hydra.run.dir={_HYDRA}"] if script.by_hydra else []
     words = ["python", *start, *required, *steps, *saves, *seed, *hydra]
-    yield GuessedKey(table="project", name="command", value=words, why=_why_command(choice, entry, saves))
+    origin, is_known = _command_origin(choice, entry, saves)
+    yield GuessedKey(table="project", name="command", value=words, origin=origin, is_known=is_known)
 
 
-def _why_command(choice: ScriptChoice, entry: ConsoleScript | None, saves: Iterable[str]) -> str:
+def _command_origin(choice: ScriptChoice, entry: ConsoleScript | None, saves: Iterable[str]) -> tuple[str, bool]:
+    """Where the words of the command come from, and whether all of them come from the repository."""
     script = choice.script
-    if unknown := [each.name for each in script.required if _placeholder(each) == "?"]:
-        why = f"? a value for {', '.join(unknown)}: {script.options_path} needs one"
+    unknown = [each.name for each in script.required if _placeholder(each) == "?"]
+    if unknown:
+        why = f"a value for {', '.join(unknown)}: {script.options_path} needs one"
     elif entry and entry.command:
-        return f"? the arguments that {entry.name} {entry.command} of {entry.pyproject} needs"
+        return f"the arguments that {entry.name} {entry.command} of {entry.pyproject} needs", False
     elif entry:
         why = f"{entry.name} of {entry.pyproject}"
     else:
@@ -179,8 +185,9 @@ def _why_command(choice: ScriptChoice, entry: ConsoleScript | None, saves: Itera
         if wants := [each.name for each in script.required]:
             why += f"; it wants {', '.join(wants)}"
     why += "".join(f"; {flag}, or it saves nothing" for flag in saves)
-    is_unsure = choice.has_equals and not why.startswith("?")
-    return f"? others are as likely, --script chooses; {why}" if is_unsure else why
+    if choice.has_equals and not unknown:
+        return f"others are as likely, --script chooses; {why}", False
+    return why, not unknown
 
 
 def _declared_command(script: Script, stage: DeclaredStage) -> Iterable[GuessedKey]:
@@ -189,8 +196,9 @@ def _declared_command(script: Script, stage: DeclaredStage) -> Iterable[GuessedK
         words[words.index(option) + 1] = "{seed}"
     elif option and not any("{seed}" in word for word in words):
         words += [option, "{seed}"]
-    why = f"? a value for {UNKNOWN}: {stage} has a parameter without one" if UNKNOWN in words else str(stage)
-    yield GuessedKey(table="project", name="command", value=words, why=why)
+    is_known = UNKNOWN not in words
+    why = str(stage) if is_known else f"a value for {UNKNOWN}: {stage} has a parameter without one"
+    yield GuessedKey(table="project", name="command", value=words, origin=why, is_known=is_known)
 
 
 def _path(files: Mapping[str, bytes], script: Script, entry: ConsoleScript | None) -> Iterable[GuessedKey]:
@@ -201,10 +209,10 @@ def _path(files: Mapping[str, bytes], script: Script, entry: ConsoleScript | Non
     used = sorted(found & script.imports)
     if entry and entry.root:
         yield GuessedKey(
-            table="project", name="path", value=[entry.root], why=f"{entry.module} is imported from {entry.root}"
+            table="project", name="path", value=[entry.root], origin=f"{entry.module} is imported from {entry.root}"
         )
     elif used:
-        yield GuessedKey(table="project", name="path", value=["src"], why=f"{used[0]} is imported from src")
+        yield GuessedKey(table="project", name="path", value=["src"], origin=f"{used[0]} is imported from src")
 
 
 def _exclude(files: Mapping[str, bytes], tracked: Collection[str]) -> Iterable[GuessedKey]:
@@ -216,7 +224,7 @@ def _exclude(files: Mapping[str, bytes], tracked: Collection[str]) -> Iterable[G
     ]  # fmt: skip
     if globs:
         why = "no Python file names them; a change there does not train again"
-        yield GuessedKey(table="project", name="exclude", value=globs, why=why)
+        yield GuessedKey(table="project", name="exclude", value=globs, origin=why)
 
 
 def _written(script: Script, stage: DeclaredStage | None) -> Iterable[GuessedKey]:
@@ -224,14 +232,14 @@ def _written(script: Script, stage: DeclaredStage | None) -> Iterable[GuessedKey
     declared = (stage.metrics, stage.outputs) if stage else (None, ())
     if metrics := declared[0] or _metrics_file(script):
         yield GuessedKey(
-            table="project", name="metrics", value=metrics, why=str(stage) if declared[0] else "it writes that"
+            table="project", name="metrics", value=metrics, origin=str(stage) if declared[0] else "it writes that"
         )
     own = [each for each in _globs(script) if each != metrics][:4]
     if script.by_hydra and stage is None:
         own += [f"{_HYDRA}/**"]
     if globs := [*declared[1]] or own:
         yield GuessedKey(
-            table="project", name="outputs", value=globs, why=str(stage) if declared[1] else "it writes these"
+            table="project", name="outputs", value=globs, origin=str(stage) if declared[1] else "it writes these"
         )
 
 
@@ -262,6 +270,7 @@ def _single_process(script: Script) -> Iterable[GuessedKey]:
     search = script.search
     if search is None or SCRIPT_KINDS[script.kind][1]:
         return
+    is_known = True
     if script.kind in STARTS_ITS_OWN:
         who = "lightning" if script.kind == "lightning" else script.path
         why = f"{who} starts its processes itself, {script.sign}"
@@ -269,13 +278,14 @@ def _single_process(script: Script) -> Iterable[GuessedKey]:
         count = search.num_modules
         inside = f" and the {f'{count} modules' if count > 1 else 'module'} of the repository that it uses"
         why = f"no code for ranks in {script.path}{inside if count else ''}"
-        why = f"? {why}; not seen: {search.not_seen}" if search.not_seen else why
-    yield GuessedKey(table="project", name="distributed", value=False, why=why)
+        is_known = not search.not_seen
+        why = why if is_known else f"{why}; not seen: {search.not_seen}"
+    yield GuessedKey(table="project", name="distributed", value=False, origin=why, is_known=is_known)
 
 
 def _branches(default: str | None) -> Iterable[GuessedKey]:
     if default and default not in PublishTable().branches:
-        yield GuessedKey(table="publish", name="branches", value=[default], why="the repository's default branch")
+        yield GuessedKey(table="publish", name="branches", value=[default], origin="the repository's default branch")
 
 
 def _only_defines(script: Script, entry: ConsoleScript | None) -> Iterable[str]:
@@ -348,18 +358,21 @@ def number_keys(script: Script, *, is_declared: bool) -> Iterable[GuessedKey]:
     endless = None if is_declared else bounding_option(script)
     if steps:
         yield GuessedKey(
-            table="train", name="steps", value=steps[0], why=f"{steps[1]} of {script.file_of(steps[1])}, which decides"
+            table="train",
+            name="steps",
+            value=steps[0],
+            origin=f"{steps[1]} of {script.file_of(steps[1])}, which decides",
         )
     elif endless:
         why = f"{endless.name} of the command; its default {endless.default} may mean no end"
-        yield GuessedKey(table="train", name="steps", value=FIRST_STEPS, why=why)
+        yield GuessedKey(table="train", name="steps", value=FIRST_STEPS, origin=why)
     else:
         known = f"it counts {epochs[0]} epochs" if epochs else "no number of steps was found"
-        why = f"? {known}; for progress alone, the program decides when it ends"
-        yield GuessedKey(table="train", name="steps", value=FIRST_STEPS, why=why)
+        why = f"{known}; for progress alone, the program decides when it ends"
+        yield GuessedKey(table="train", name="steps", value=FIRST_STEPS, origin=why, is_known=False)
     if whole := script.number("global"):
         why = f"{whole[1]} of {script.file_of(whole[1])}"
-        yield GuessedKey(table="train", name="global_batch", value=whole[0], why=why)
+        yield GuessedKey(table="train", name="global_batch", value=whole[0], origin=why)
     elif batch:
         yield _global_batch(script, *batch)
     else:
@@ -368,12 +381,12 @@ def number_keys(script: Script, *, is_declared: bool) -> Iterable[GuessedKey]:
             if script.total_batch
             else "none was found"
         )
-        why = f"? samples of a step: {named}"
-        yield GuessedKey(table="train", name="global_batch", value=_RANKS_HERE, why=why)
+        why = f"samples of a step: {named}"
+        yield GuessedKey(table="train", name="global_batch", value=_RANKS_HERE, origin=why, is_known=False)
     seed = script.seed
     if seed and type(seed.default) is int and seed.default >= 0:
         why = f"default of {seed.name}, so that its numbers are those of the script alone"
-        yield GuessedKey(table="train", name="seed", value=seed.default, why=why)
+        yield GuessedKey(table="train", name="seed", value=seed.default, origin=why)
 
 
 def _global_batch(script: Script, batch: int, name: str) -> GuessedKey:
@@ -386,8 +399,9 @@ def _global_batch(script: Script, batch: int, name: str) -> GuessedKey:
     if has_ranks:
         why += ", shared by its ranks" if shared else f", if it has {_RANKS_HERE} ranks"
     if script.total_batch:
-        why = f"? {why}; {script.total_batch} may make more passes of it"
-    return GuessedKey(table="train", name="global_batch", value=batch * passes * ranks, why=why)
+        why += f"; {script.total_batch} may make more passes of it"
+    value, is_known = batch * passes * ranks, not script.total_batch
+    return GuessedKey(table="train", name="global_batch", value=value, origin=why, is_known=is_known)
 
 
 def bounding_option(script: Script) -> ScriptOption | None:

@@ -3,6 +3,7 @@
 Memory is computed by formula; step times come from earlier runs and forecasts, as far as device rates are known.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -63,15 +64,23 @@ class PlanChoice:
     search: SearchSummary | None = None
     """Plans that were weighed of a model known by its shape; None: only the candidates above were."""
 
+    def rows(self) -> list[tuple[str, Candidate]]:
+        """Candidates by names that tell them apart: with the way that each is run, else with degrees where two share
+        a name."""
+        settings, count = self.search.settings if self.search else {}, Counter(each.name for each in self.candidates)
+        return [
+            (f"{each.name} {each.mesh.cuts}" if count[each.name] > 1 else settings.get(each.name, each.name), each)
+            for each in self.candidates
+        ]
+
     def candidate(self, name: str) -> Candidate:
         """Candidate of this name, or of a row as the table prints it (`fsdp-16 b4s`).
 
         Raises:
             UsageError: There is none.
         """
-        settings = self.search.settings if self.search else {}
         wanted = " ".join(name.strip("*\"' ").split())
-        rows = {settings.get(each.name, each.name): each for each in self.candidates}
+        rows = dict(self.rows())
         found = {each.name: each for each in self.candidates} | rows
         if wanted not in found:
             names = get_close_matches(wanted, list(rows), n=3, cutoff=0.3)

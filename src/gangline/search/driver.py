@@ -28,7 +28,6 @@ FIRST_FAILURES = 5
 STOP = "stop"
 """Attribute of a study: why somebody stopped it."""
 ENDING = "ending"
-_PRUNED = "pruned at step "
 OPEN = ("waiting", "running")
 
 
@@ -274,7 +273,7 @@ class SearchDriver:
         """Report each rung that was reached; stop the run where the pruner says so."""
         if self._rounds is not None:
             return
-        if trial.reason.startswith(_PRUNED):
+        if self._study.is_pruned(trial.number):
             self._runs.cancel(trial.run, trial.reason)
             return
         for rung in self._request.rungs:
@@ -285,7 +284,7 @@ class SearchDriver:
                 continue
             self._judged.add((trial.number, rung))
             if not self._study.judge(trial.number, rung, value):
-                reason = f"{_PRUNED}{rung}"
+                reason = f"pruned at step {rung}"
                 self._study.note(trial.number, reason=reason)
                 self._runs.cancel(trial.run, reason)
                 return
@@ -294,7 +293,7 @@ class SearchDriver:
         """Tell how a run ended; values are those of its record."""
         cost = {"steps": status.step}
         spent = {} if trial.taken else {"hours": status.hours, "money": status.money}
-        pruned = trial.reason.startswith(_PRUNED)
+        pruned = self._study.is_pruned(trial.number)
         for rung in self._request.rungs if self._rounds is None else (self._rounds.end_of(trial.number),):
             value = (
                 status.at(rung, self._request.measured_by)

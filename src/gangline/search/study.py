@@ -134,6 +134,11 @@ class SearchStudy:
             self._opened.pruner.prune(self._opened, self._frozen()[number])
         return judged[str(step)]
 
+    def is_pruned(self, number: int) -> bool:
+        """Whether the pruner stopped a trial and that was noted, which follows all that the pruner remembers."""
+        own = self._frozen()[number].user_attrs
+        return bool(own.get("reason")) and not all(own.get(_JUDGED, {}).values())
+
     def tell(self, number: int, state: TrialState, values: Sequence[float] | None = None) -> None:
         """The end of a trial; of one that has ended already, nothing."""
         self._opened.sampler = _sampler(self.request, number)

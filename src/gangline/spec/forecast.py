@@ -5,6 +5,8 @@ from dataclasses import dataclass
 PARTS = ("data", "compute", "communication", "bubble", "optimizer", "checkpoint", "other")
 """What the seconds of a step go to: `compute` is forward and backward, with what tensor-parallel peers exchange in
 them; `communication` is what ranks wait for in addition to it; `checkpoint` is a save's share of one step."""
+UNCORRECTED_ORIGINS = frozenset(f"rates {each}" for each in ("measured", "given", "published", "assumed"))
+"""Origins of a step whose rates no run has corrected."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,11 +123,11 @@ class Forecast:
     missing: str = ""
     """Why there is no step time; empty: there is one, or none was computed."""
     origin: str = "unknown"
-    """Where the step comes from: `measured n=3` by equal runs, `calibrated n=3` by runs alike, `rates measured` (or
-    `given`, `published`, `assumed`) where nothing corrected them yet; without one `traced`, `formula`, `unknown` say
-    where the other numbers do."""
+    """Where the step comes from: `measured n=3` by equal runs, `calibrated n=3` by runs alike, one of
+    UNCORRECTED_ORIGINS where nothing corrected its rates yet; without one `traced`, `formula`, `unknown` say where the
+    other numbers do."""
 
     @property
     def is_first(self) -> bool:
         """No run has corrected its rates yet."""
-        return self.origin.startswith("rates")
+        return self.origin in UNCORRECTED_ORIGINS

@@ -53,6 +53,11 @@ class Mesh:
         """Axes with more than one rank."""
         return sum(degree > 1 for degree in self.axes.values())
 
+    @property
+    def cuts(self) -> str:
+        """`pp2 tp4`: degrees that cut the model; empty: it is whole on each rank, or in shards."""
+        return " ".join(f"{axis}{getattr(self, axis)}" for axis in ("pp", "cp", "tp", "ep") if getattr(self, axis) > 1)
+
     def size_of(self, axes: Iterable[Axis]) -> int:
         """Product of the degrees of some axes; 1 without any."""
         return prod(getattr(self, axis) for axis in axes)

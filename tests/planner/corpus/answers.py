@@ -18,8 +18,7 @@ from unittest.mock import patch
 
 from tests.planner.corpus.questions import Question, questions
 
-from gangline.cli.view.formula_page import hypothetical_page
-from gangline.cli.view.plan_page import plan_page
+from gangline.cli.view.plan_page import hypothetical_page, plan_page
 from gangline.errors import GanglineError
 from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.stages import planning
@@ -71,7 +70,7 @@ def _planned(question: Question) -> Iterator[tuple[str, Any]]:
         )  # fmt: skip
     shown: Any = SimpleNamespace(
         request=SimpleNamespace(line=line), run="demo-1", choice=found.choice, inventory=found.inventory,
-        profile=profile, budget=found.budget, band=found.site.plan.band, sandbox=SimpleNamespace(engine="none"),
+        profile=profile, budget=found.budget, site=found.site, sandbox=SimpleNamespace(engine="none"),
         problems=found.problems, environment="its own", data="",
     )  # fmt: skip
     yield "choice", found.choice

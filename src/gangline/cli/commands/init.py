@@ -129,7 +129,7 @@ def _page(
     lines = [f"script    {seen.path}: {SCRIPT_KINDS[seen.kind][0]}{where}"]
     lines += [f"          others: {others}; --script chooses"] if others else []
     lines += [f"{'would be' if dry_run else 'wrote':<10}{target}", *(f"          {each}" for each in text.splitlines())]
-    lines += [f"{'?':<10}{each.name}: {each.why.removeprefix('? ')}" for each in guess.keys if not each.is_known]
+    lines += [f"{'?':<10}{each.name}: {each.origin}" for each in guess.keys if not each.is_known]
     lines += [f"note      {each}" for each in (*guess.notes, *dirty)]
     return [*map(printable, lines), f"next      {following}"]
 

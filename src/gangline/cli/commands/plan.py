@@ -22,7 +22,7 @@ from gangline.cli.options import (
 from gangline.cli.output import print_json, terminal_width, wrap_facts
 from gangline.cli.terminal import say, spinner
 from gangline.cli.view.known_gpu_lines import known_gpu_lines
-from gangline.cli.view.plan_page import plan_page
+from gangline.cli.view.plan_page import hypothetical_page, plan_page
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import GateError, UsageError, storage_errors
 from gangline.fabric.topology.inventory import Fabric
@@ -97,8 +97,6 @@ def command(
     )  # fmt: skip
     width = terminal_width() if sys.stdout.isatty() else None
     if (asked := None if measure_costs else question.hypothetical()) is not None:
-        from gangline.cli.view.formula_page import hypothetical_page
-
         gate = asked.budget
         answer = _hypothetical_document(asked, why=why) if json else hypothetical_page(
             asked, why=why, terms=terms, width=width

@@ -1,232 +1,255 @@
-"""What `gangline plan` prints of a line on devices that are there: candidates, the chosen plan, owners, notes."""
+"""Page of `gangline plan`: table, chosen plan and notes, alike for an inspected model and one known by its shape."""
 
-import textwrap
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Union
 
-from gangline.cli.output import columns, wrap_facts
-from gangline.cli.view.plan_lines import (
-    MOST_ROWS,
-    bucket_line,
-    budget_line,
-    explained,
-    forecast_line,
-    number_line,
-    restart_line,
-    update_line,
-)
+from gangline.cli.output import wrap_facts
+from gangline.cli.view.plan_table import money_words, plan_table, step_words
 from gangline.planner.choice import PlanChoice
-from gangline.planner.layouts.layout import Layout, program_decides
-from gangline.report.text import clean, percent, step_time
+from gangline.planner.layouts.layout import program_decides
+from gangline.planner.pool import gpu_table
+from gangline.report.facts import MARKS
+from gangline.report.text import percent, step_time
+from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
-from gangline.spec.forecast import Forecast
+from gangline.spec.forecast import GradientBuckets
 from gangline.spec.plan import Candidate
-from gangline.units import counted, format_bytes, format_count, format_number, format_seconds
+from gangline.units import counted, format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
+    from gangline.line.stages.hypothetical import HypotheticalPlan
     from gangline.line.stages.preview import Preview
 
+Planned = Union["Preview", "HypotheticalPlan"]
+Fact = tuple[str, str]
+"""A line of the page: a label, empty where it goes on with the one above, and text."""
 
-def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: int | None = None) -> str:
-    """The whole page; `why` adds all plans and the parts of the best two, `terms` those of the plan of that name."""
-    choice = found.choice
-    if program_decides(found.request.line):
-        return _programs(found, width)
-    table = [f"{found.run} · {_have(found)}", "", candidate_table(choice.candidates, width=width, every=why), ""]
-    samples = counted(choice.micro_batch, "sample")
-    lines = [
-        f"chosen    {choice.name}: {choice.reason}",
-        f"          {samples} a rank and pass · {choice.precision} on {choice.device.upper()}",
-        budget_line(found.budget),
-    ]
-    if choice.forecast.step_seconds is not None:
-        lines.insert(-1, f"          {_forecast(choice.forecast, found.band)}")
-    elif choice.forecast.missing:
-        lines.insert(-1, f"          no step time: {choice.forecast.missing}")
-    if bound := _bound(choice, found.request.line.train.global_batch):
-        lines.insert(-1, f"          {bound}")
-    if choice.forecast.bubble is not None:
-        lines.insert(-1, f"          pipeline {choice.pp_schedule}: {choice.forecast.bubble:.0%} of its time idle")
-    if other := _other_sizes(found):
-        lines.append(f"elastic   {other}")
-    lines += _optimizer(found, why=why)
-    if found.sandbox.engine == "pod":
-        lines.append(f"model     looked at in {found.sandbox.text}")
-    lines += [f"data      {found.data}"] if found.data else []
-    lines.append(f"packages  {found.environment}")
-    lines += [f"note      {trouble}" for trouble in found.problems]
-    shown = explained(choice, why=why, terms=terms)
-    lines += [line for each in shown for line in _known(each, said=choice.forecast.missing)]
-    return "\n".join([*table, *(part for line in lines for part in wrap_facts(line, width))])
-
-
-def _optimizer(found: "Preview", *, why: bool) -> list[str]:
-    """Owners of matrix updates, and with `why` who updates each parameter; nothing of a line without matrix rule."""
-    line, choice = found.request.line, found.choice
-    if line.optimizer.get("rule") is None:
-        return []
-    from gangline.line.stages.optimizer_plan import optimizer_plans, predicted, routing
-    from gangline.optim.plan.explain import explain_ranks, explain_stages
-    from gangline.optim.plan.routing import explain_routing
-
-    routed = routing(line, found.profile)
-    if not routed:
-        return [f"optimizer {line.optimizer['rule']}: its matrices are not known before the run"]
-    shape = Layout(choice.strategy, choice.mesh)
-    plans = optimizer_plans(line, found.profile, shape, choice.device, pp_schedule=choice.pp_schedule)
-    updates = choice.forecast.updates
-    text = _RANKS_PLAN
-    if plans:
-        averaged = not shape.wrapping.shares_optimizer
-        text = explain_stages(plans, predicted(plans, updates), averaged=averaged)
-    lines = text.splitlines() + update_line(updates) + forecast_line(choice.forecast)
-    lines += ["", *explain_ranks(plans), "", *explain_routing(routed).splitlines()] if why else []
-    return [f"{'' if number else 'optimizer':10}{line}".rstrip() for number, line in enumerate(lines)]
-
-
-def _programs(found: "Preview", width: int | None) -> str:
-    """Page of a program that chooses its own plan: no table."""
-    choice = found.choice
-    lines = [
-        f"plan      {choice.name} on {choice.device.upper()}; {choice.reason}",
-        f"          {_TO_A_SESSION}",
-        *([f"          {_forecast(choice.forecast, found.band)}"] if choice.forecast.step_seconds is not None else []),
-        budget_line(found.budget),
-        *([f"elastic   {other}"] if (other := _other_sizes(found)) else []),
-        *([f"data      {found.data}"] if found.data else []),
-        *(f"note      {trouble}" for trouble in found.problems),
-    ]
-    return "\n".join(
-        [f"{found.run} · {_have(found)}", "", *(part for line in lines for part in wrap_facts(line, width))]
-    )
-
-
-_RANKS_PLAN = "ranks plan the owners of their matrices, and tell their number"
+_EXPLAINED = 2
+"""Plans whose numbers are printed one by one: the best, and the one it was hardest to choose from."""
 _TO_A_SESSION = "a Session in it trains copies of the model; train.strategy sets another way"
 
 
-def _known(candidate: Candidate, *, said: str) -> list[str]:
-    """Where a candidate's step comes from, and each of its parts; what it misses, unless that was `said` already."""
-    forecast = candidate.forecast
-    lines = [f"known     {candidate.name}: {forecast.origin}"]
-    if forecast.memory_bytes is not None:
-        lines.append(number_line("memory", format_bytes(forecast.memory_bytes), forecast.memory_origin))
-    lines += [
-        number_line(f"  {each.cause}", format_bytes(each.size_bytes), "formula") for each in forecast.memory_causes
-    ]
-    lines += [number_line(each.part, step_time(each.seconds), each.origin) for each in forecast.terms]
-    if forecast.wire_bytes:
-        lines.append(number_line("on the wire", format_bytes(forecast.wire_bytes), "a rank and step"))
-    lines += [*bucket_line(forecast.buckets), *restart_line(forecast)]
-    is_news = forecast.missing not in ("", said)
-    return [*lines, f"            no step time: {forecast.missing}"] if is_news else lines
+def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: int | None = None) -> str:
+    """Page of a line on devices that are there.
+
+    Args:
+        found: The plan, and what it was made from.
+        why: Show all plans, and the numbers of the best two.
+        terms: Name of a plan whose numbers to show.
+        width: Columns of the terminal; None: there is none, and no line is wrapped.
+    """
+    is_program = program_decides(found.request.line)
+    is_in_pod = found.sandbox.engine == "pod" and not is_program
+    facts = [
+        ("model", f"looked at in {found.sandbox.text}" if is_in_pod else ""), ("data", found.data),
+        ("packages", found.environment), *(("note", trouble) for trouble in found.problems),
+    ]  # fmt: skip
+    return _page(found, [found.run], facts, is_program=is_program, why=why, terms=terms, width=width)
 
 
-def _forecast(forecast: Forecast, band: float) -> str:
-    """A step of the chosen plan: its largest parts, and how far to trust it."""
-    large = (each for each in forecast.terms if each.seconds > 0.01 * (forecast.step_seconds or 0.0))
-    largest = sorted(large, key=lambda each: -each.seconds)[:3]
-    parts = ", ".join(f"{each.part} {step_time(each.seconds)}" for each in largest)
-    made_of = f": {parts}" if parts else ""
-    trust = "not corrected by any run yet" if forecast.is_first else f"within {percent(band)}"
-    return f"step {step_time(forecast.step_seconds or 0.0)}{made_of} · {forecast.origin}, {trust}"
+def hypothetical_page(
+    found: "HypotheticalPlan", *, why: bool, terms: str | None = None, width: int | None = None
+) -> str:
+    """Page of a line on devices that are asked about; arguments are those of `plan_page`."""
+    facts = [("links", found.links), ("network", found.certificate.line if found.certificate else "")]
+    return _page(found, [], facts, is_program=False, why=why, terms=terms, width=width)
 
 
-def _bound(choice: PlanChoice, global_batch: int) -> str:
-    """What no plan on as many GPUs goes below, and how likely a failure stops it; empty: no rate is known."""
+def _page(
+    found: Planned, title: list[str], more: list[Fact], *, is_program: bool, why: bool, terms: str | None,
+    width: int | None,
+) -> str:  # fmt: skip
+    """Lines of both kinds of page; of a program that decides how it trains there is no table."""
+    choice = found.choice
+    facts = [
+        *(_program(choice) if is_program else _chosen(choice)), *(("", each) for each in _forecast(found, is_program)),
+        *_search(choice), ("budget", f"{MARKS[found.budget.verdict]} {found.budget.reason}"),
+        ("elastic", _other_sizes(choice, is_program)), *_saves(found),
+        *(() if is_program else _optimizer(found, why=why)), *more,
+    ]  # fmt: skip
+    lines = [f"{label:10}{text}".rstrip() for label, text in facts if text]
+    table = []
+    if not is_program:
+        rows = choice.rows()
+        capacity = max(_memory_bytes(each, found.site) for each in found.inventory.kinds)
+        table = [plan_table(rows, capacity_bytes=capacity, width=width, every=why), ""]
+        explained = [choice.candidate(terms)] if terms else choice.candidates[:_EXPLAINED] if why else ()
+        lines += [line for name, each in rows if each in explained for line in known_lines(name, each)]
+    heading = wrap_facts(" · ".join([*title, *_heading(found, is_program)]), width)
+    return "\n".join([*heading, "", *table, *(part for line in lines for part in wrap_facts(line, width))])
+
+
+def _heading(found: Planned, is_program: bool) -> Iterator[str]:
+    """Devices, the model, the work and the price."""
+    line, site, kinds = found.request.line, found.site, found.inventory.kinds
+    yield " and ".join(_devices(each, site) for each in kinds)
+    if is_program:
+        return
+    parameters = found.choice.forecast.parameters
+    model = line.plan.transformer or (found.profile.transformer if found.profile else None)
+    size = "model size not known yet" if parameters is None else f"{format_count(parameters)} parameters"
+    yield size.replace(" G ", " B ")
+    batch = line.train.global_batch
+    yield f"{batch:,} x {model.sequence:,} tokens" if model else counted(batch, "sample")
+    yield counted(line.train.steps, "step")
+    prices = [table.price_per_hour for each in kinds if each.gpus and (table := gpu_table(site, each.gpus.name))]
+    if any(price is not None for price in prices):
+        rates = " and ".join("unknown" if price is None else f"{price:.2f}" for price in prices)
+        yield f"{rates} {site.money.currency} a GPU-hour"
+
+
+def _devices(kind: Inventory, site: Site) -> str:
+    """`2 servers x 8 h100 x 80 GB`, `2 cores`."""
+    gpus = kind.gpus
+    machine = f"{gpus.count} {gpus.name or 'GPU'}" if gpus else counted(kind.cores, "core")
+    memory = _memory_bytes(kind, site)
+    servers = [f"{kind.num_nodes} servers"] if kind.num_nodes > 1 else []
+    return " x ".join([*servers, machine, *([format_bytes(memory)] if memory else [])])
+
+
+def _memory_bytes(kind: Inventory, site: Site) -> float:
+    """Memory of one GPU; 0: not known, or there is none."""
+    if kind.gpus is None:
+        return 0.0
+    table = gpu_table(site, kind.gpus.name)
+    return float(kind.gpus.memory_bytes or (table.memory_bytes if table else 0))
+
+
+def _program(choice: PlanChoice) -> Iterator[Fact]:
+    yield "plan", f"{choice.name} on {choice.device.upper()}; {choice.reason}"
+    yield "", _TO_A_SESSION
+
+
+def _chosen(choice: PlanChoice) -> Iterator[Fact]:
+    name, _ = choice.rows()[0]
+    yield "chosen", f"{name}: {choice.reason}"
+    samples = counted(choice.micro_batch, "sample")
+    yield "", f"{samples} a rank and pass · {choice.precision} on {choice.device.upper()}"
+    if choice.forecast.bubble is not None:
+        yield "", f"pipeline {choice.pp_schedule}: {percent(choice.forecast.bubble)} of its time idle"
+
+
+def _forecast(found: Planned, is_program: bool) -> Iterator[str]:
+    """A step by its largest parts, how far to trust it, what no plan goes below, and the whole training."""
+    choice, plan = found.choice, found.site.plan
+    forecast, gpus = choice.forecast, f"{choice.mesh.world_size:,} GPUs"
+    if forecast.step_seconds is not None:
+        large = [each for each in forecast.terms if each.seconds > 0.01 * forecast.step_seconds]
+        largest = sorted(large, key=lambda each: -each.seconds)[:3]
+        parts = ", ".join(f"{each.part} {step_words(each.seconds)}" for each in largest)
+        trust = f"within {percent(plan.band)}"
+        if forecast.is_first:  # cores are shared, so that the band of plans on them is another one
+            band = f", band {percent(plan.band)}" if choice.device == "cuda" else ""
+            trust = f"not corrected by any run yet{band}"
+        made_of = f": {parts}" if parts else ""
+        yield f"step {step_words(forecast.step_seconds)}{made_of} · {forecast.origin}, {trust}"
+    elif forecast.missing and not is_program:
+        yield f"no step time: {forecast.missing}"
+    if (least := _bound_seconds(choice, found.request.line.train.global_batch)) is not None:
+        hidden = f"overlap {percent(plan.overlap)}" if plan.overlap else "overlap 0: worst case, not yet measured here"
+        yield f"no step under {step_words(least)} on {gpus} (compute) · {hidden}"
+    if forecast.wall_seconds is not None:
+        ranks = gpus if choice.device == "cuda" else counted(choice.mesh.world_size, "rank")
+        source = plan.failures if isinstance(plan.failures, str) else "given"
+        risk, money = forecast.interrupt_probability, forecast.money
+        facts = [
+            f"training {format_seconds(forecast.wall_seconds)} on {ranks}",
+            f"{money_words(money)} {found.site.money.currency}" if money else "",
+            "" if risk is None else f"P(interrupt) {percent(risk)} ({source})",
+        ]
+        yield " · ".join(filter(None, facts))
+
+
+def _bound_seconds(choice: PlanChoice, global_batch: int) -> float | None:
+    """Seconds that no step on as many GPUs takes less than; None: no rate is known."""
+    if choice.search is not None:
+        return choice.search.bound_seconds
     forecast = choice.forecast
     if not forecast.flops_per_sample or not forecast.device_flops:
-        return ""
-    least = forecast.flops_per_sample * global_batch / (choice.mesh.world_size * forecast.device_flops)
-    risk = forecast.interrupt_probability
-    words = "" if risk is None else f" · P(interrupt) {percent(risk)}"
-    return f"no step under {step_time(least)} on {choice.mesh.world_size} GPUs (compute){words}"
+        return None
+    return forecast.flops_per_sample * global_batch / (choice.mesh.world_size * forecast.device_flops)
 
 
-def _other_sizes(found: "Preview") -> str:
+def _search(choice: PlanChoice) -> Iterator[Fact]:
+    if (search := choice.search) is None:
+        return
+    fit = f"{search.num_fit:,} fit"
+    if search.num_weighed < search.num_candidates:
+        fit = f"{search.num_weighed:,} weighed, {search.num_fit:,} of them fit, the others lose by their bounds"
+    yield "searched", f"{search.num_candidates:,} candidates, {fit}"
+
+
+def _other_sizes(choice: PlanChoice, is_program: bool) -> str:
     """Other world sizes that the plan of an elastic line is ready for."""
-    own = program_decides(found.request.line)
-    worlds = ((size.mesh.world_size, "" if own else f" ({size.name})") for size in found.choice.sizes)
+    worlds = ((size.mesh.world_size, "" if is_program else f" ({size.name})") for size in choice.sizes)
     ready = ", ".join(f"{world}{name}" for world, name in worlds)
     return f"ready for {ready} ranks, too: gangline resize RUN RANKS" if ready else ""
 
 
-def _have(found: "Preview") -> str:
-    """Available devices, and the size of the model."""
-    machines = " and ".join(map(_machines, found.inventory.kinds))
-    if program_decides(found.request.line):
-        return machines
-    parameters = found.choice.forecast.parameters
-    model = f"{format_count(parameters)} parameters" if parameters is not None else "model size not known yet"
-    return f"{machines} · {model}"
+def _saves(found: Planned) -> Iterator[Fact]:
+    """What saves to each class of storage would cost on GPUs, as far as the training is longer than the interval
+    between them; the class that is counted is marked."""
+    if found.choice.device != "cuda" or found.profile is None or not found.profile.parameters:
+        return
+    from gangline.line.stages.hypothetical import saves_of  # cores have no chance of a failure
+
+    for each in saves_of(found.site, found.choice, found.request.line, found.profile):
+        is_counted = each.storage == found.site.plan.saves_to
+        if is_counted or each.interval_seconds <= (found.choice.forecast.wall_seconds or each.interval_seconds):
+            is_rare = each.interval_seconds == float("inf")
+            yield (
+                "saves",
+                (
+                    f"{each.storage}: {format_seconds(each.write_seconds)} a save, "
+                    f"{'once' if is_rare else f'every {format_seconds(each.interval_seconds)}'}, "
+                    f"{percent(1 - each.effective_share)} of the time lost{', counted' if is_counted else ''}"
+                ),
+            )
 
 
-def _machines(kind: Inventory) -> str:
-    gpus = kind.gpus
-    machine = f"{gpus.count} x {gpus.name or 'GPU'}" if gpus else f"{kind.cores} cores"
-    return f"{kind.num_nodes} nodes of {machine}" if kind.num_nodes > 1 else machine
+def _optimizer(found: Planned, *, why: bool) -> list[Fact]:
+    """Work of the matrix rule and the owners of its updates, with `why` who updates what; none of a line without it."""
+    if found.request.line.optimizer.get("rule") is None:
+        return []
+    from gangline.cli.view.matrix_rule_lines import matrix_rule_lines  # most lines have no matrix rule
+
+    lines = matrix_rule_lines(found.request.line, found.choice, found.profile, why=why)
+    return [("" if number else "optimizer", line) for number, line in enumerate(lines)]
 
 
-_HEADER = ("PLAN", "", "MEMORY", "STEP", "TIME", "MONEY", "WHY")
-_MONEY = _HEADER.index("MONEY")
-_LEAST_ROOM = 36
-"""Least width of a reason next to its numbers; with less it goes below them."""
-_MOST_LETTERS = 160
-_INDENT = " " * 4
-_WORDS = {"chosen": "✓ chosen", "runner_up": "runner-up"}
-
-
-def candidate_table(candidates: Sequence[Candidate], *, width: int | None, every: bool) -> str:
-    """Best first, the chosen one marked.
-
-    Args:
-        candidates: As they are ranked.
-        width: Of the terminal; None: no terminal, and a reason is one line.
-        every: Also those far behind.
-    """
-    shown = candidates if every else candidates[:MOST_ROWS]
-    rows = [_HEADER, *(_row(each) for each in shown)]
-    if all(each.forecast.money in (None, 0.0) for each in shown):
-        rows = [(*row[:_MONEY], *row[_MONEY + 1 :]) for row in rows]
-    lines = _lines(rows, width)
-    if left := len(candidates) - len(shown):
-        lines.append(f"{left} more: gangline plan --why")
-    return "\n".join(lines)
-
-
-def _lines(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
-    numbers = columns([(*row[:-1], "") for row in rows]).splitlines()
-    start = max(map(len, columns([(*row[:-1], "|") for row in rows]).splitlines())) - 1
-    reasons = [clean(row[-1], _MOST_LETTERS) for row in rows]
-    if width is None:
-        return [f"{line.ljust(start)}{reason}" for line, reason in zip(numbers, reasons, strict=True)]
-    if width - start < _LEAST_ROOM:
-        below = (textwrap.wrap(each, width, initial_indent=_INDENT, subsequent_indent=_INDENT) for each in reasons[1:])
-        return [numbers[0], *(part for line, why in zip(numbers[1:], below, strict=True) for part in (line, *why))]
-    beside = (textwrap.wrap(each, width - start) or [""] for each in reasons)
-    return [
-        f"{line if number == 0 else '':{start}}{part}".rstrip()
-        for line, why in zip(numbers, beside, strict=True)
-        for number, part in enumerate(why)
-    ]
-
-
-def _row(candidate: Candidate) -> tuple[str, ...]:
-    """What is not known is a dash, never a guess."""
+def known_lines(name: str, candidate: Candidate) -> Iterator[str]:
+    """Numbers of one plan, each with where it comes from: memory and its causes, the step and its parts."""
     forecast = candidate.forecast
-    word = _WORDS.get(candidate.verdict, candidate.verdict.replace("_", " "))
+    yield f"known     {name}{f': {forecast.way}' if forecast.way else ''}"
+    if forecast.memory_bytes is not None:
+        yield _number("memory", format_bytes(forecast.memory_bytes), forecast.memory_origin)
+    for cause in forecast.memory_causes:
+        yield _number(f"  {cause.cause}", format_bytes(cause.size_bytes), "formula")
+    if forecast.step_seconds is not None:
+        yield _number("step", step_words(forecast.step_seconds), forecast.origin)
+    for term in forecast.terms:
+        yield _number(f"  {term.part}", step_words(term.seconds), term.origin)
+    if forecast.wire_bytes:
+        yield _number("on the wire", format_bytes(forecast.wire_bytes), "a rank and step")
+    if forecast.buckets is not None:
+        yield _number("buckets", str(forecast.buckets.count), _exposed(forecast.buckets))
+    if forecast.restart is not None:
+        yield _number("restart", format_seconds(forecast.restart.seconds), forecast.restart.origin)
+    if forecast.missing:
+        yield f"            no step time: {forecast.missing}"
+
+
+def _number(name: str, number: str, origin: str) -> str:
+    return f"            {name:15} {number:>9}  {origin}"
+
+
+def _exposed(buckets: GradientBuckets) -> str:
+    whose = "given" if buckets.is_given else "torch's own"
+    size = f"of {format_bytes(buckets.size_bytes)}, {whose}"
+    if buckets.exposed_seconds is None or buckets.best_exposed_seconds is None or buckets.latency_seconds is None:
+        return f"{size}; what they leave exposed is not known: no such message was measured, and no latency is given"
     return (
-        candidate.name,
-        word,
-        format_bytes(forecast.memory_bytes) if forecast.memory_bytes is not None else "-",
-        step_time(forecast.step_seconds) if forecast.step_seconds is not None else "-",
-        format_seconds(forecast.wall_seconds) if forecast.wall_seconds is not None else "-",
-        _money(forecast.money),
-        candidate.reason.removeprefix("no fit: "),
+        f"{size}; {step_time(buckets.exposed_seconds)} after backward on a link of their own, "
+        f"{step_time(buckets.best_exposed_seconds)} with {buckets.best_count} "
+        f"(smallest message {step_time(buckets.latency_seconds)}, {buckets.latency_origin})"
     )
-
-
-def _money(money: float | None) -> str:
-    if money is None:
-        return "-"
-    return f"{money:.2f}" if 0.01 <= money < 1000 else format_number(money)

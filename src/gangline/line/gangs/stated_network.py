@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gangline.fabric.probe.measured_links import LinkMeasurement, links_words, with_measured_links
-from gangline.fabric.topology.fabric_file import fabric_of
 from gangline.fabric.topology.inventory import Fabric
 from gangline.fabric.traffic.paths import path_environment
 from gangline.spec.codec import Document
@@ -13,6 +12,9 @@ from gangline.spec.config.line import Line
 from gangline.spec.plan import Plan
 from gangline.storage.objects.blobs import get_blob, put_blob
 from gangline.storage.objects.protocol import ObjectStore
+
+if TYPE_CHECKING:
+    from gangline.fabric.probe.measured_links import LinkMeasurement
 
 LATEST = "network/latest.json"
 """Key of the name of the newest measurement in a store."""
@@ -43,13 +45,19 @@ def stated_network(environ: Mapping[str, str], file: Path | None = None) -> Fabr
     from gangline.spec.config.load import load_fabric  # a task of a pipeline that has its plan reads no file
 
     found = load_fabric(file, environ=environ)
-    return None if found is None else fabric_of(found.fabric)
+    if found is None:
+        return None
+    from gangline.fabric.topology.fabric_file import fabric_of  # most sites state no network
+
+    return fabric_of(found.fabric)
 
 
 def planned_network(stated: Fabric | None, store: ObjectStore) -> PlannedNetwork | None:
     """`stated` with what `store` has of measured speeds; None: none is stated."""
     if stated is None:
         return None
+    from gangline.fabric.probe.measured_links import links_words, with_measured_links
+
     measured = read_measurement(store)
     return PlannedNetwork(fabric=with_measured_links(stated, measured), links=links_words(stated, measured))
 
@@ -72,19 +80,21 @@ def _counted(stated: Fabric | None, plan: Plan) -> dict[str, str]:
     return path_environment(stated.path_policy, connections=stated.connections)
 
 
-def keep_measurement(store: ObjectStore, measurement: LinkMeasurement) -> str:
+def keep_measurement(store: ObjectStore, measurement: "LinkMeasurement") -> str:
     """Store it where plans read it; returns the key of its blob."""
     key = put_blob(store, measurement.to_json())
     store.put(LATEST, _Latest(measurement=key).to_json())
     return key
 
 
-def read_measurement(store: ObjectStore) -> LinkMeasurement | None:
+def read_measurement(store: ObjectStore) -> "LinkMeasurement | None":
     """The newest one that was kept; None: none was.
 
     Raises:
         IntegrityError: What is there is none.
     """
+    from gangline.fabric.probe.measured_links import LinkMeasurement
+
     found = store.get(LATEST)
     return None if found is None else LinkMeasurement.from_json(
         get_blob(store, _Latest.from_json(found.data).measurement)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from gangline.errors import ConfigError, StorageError
 from gangline.git.branches import LOCAL, REMOTE, Branch
-from gangline.git.origin_branch import origin_branch, origin_kind
 from gangline.git.repository import Repository
 from gangline.sanitize import shown_name
 from gangline.spec.config.line import Line, PublishTable, TriggerTable
@@ -86,6 +85,8 @@ def named_branch_problem(repository: Repository, commit: str, branch: str, branc
     `origin` is asked. The service that fills a mirror on this machine has asked, and where there is no `origin`, the
     local branch counts.
     """
+    from gangline.git.origin_branch import origin_branch, origin_kind  # a person names no branch
+
     kind = origin_kind(repository)
     if kind != "remote":
         known = [each for each in branches if each.ref == f"{REMOTE if kind == 'mirror' else LOCAL}{branch}"]

@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
 
-from gangline.data.versions import read_dataset
 from gangline.errors import BuildError, ConfigError, IntegrityError, error_for, storage_errors
 from gangline.launch.sandbox.module_runner import ModuleJob, ModuleRunner
 from gangline.line.request.kept_home import KeptHome
@@ -18,7 +17,6 @@ from gangline.spec.codec import digest, from_plain
 from gangline.spec.config.line import Line
 from gangline.spec.config.secrets import plain_of
 from gangline.spec.data_source import DatasetUse
-from gangline.spec.dataset import columns_text
 from gangline.spec.devices import Inventory
 from gangline.spec.profile import ModelProfile, Trace
 from gangline.spec.python_environment import paths_from_top
@@ -74,7 +72,12 @@ class ModelSource:
 
 def columns_of(store: ObjectStore, sets: Sequence[DatasetUse]) -> tuple[str, ...]:
     """Names that stand for the rows of data sets; tasks are traced with rows of the first."""
-    return tuple(columns_text(read_dataset(store, use)) for use in sets[:1])
+    if not sets:
+        return ()
+    from gangline.data.versions import read_dataset  # most lines name no data set
+    from gangline.spec.dataset import columns_text
+
+    return (columns_text(read_dataset(store, sets[0])),)
 
 
 def inspect_model(model: ModelSource, *, home: Path, runner: ModuleRunner) -> ModelInspection:

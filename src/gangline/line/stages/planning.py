@@ -57,8 +57,8 @@ class PlannedRun:
     plan: Plan
     choice: PlanChoice
     budget: Gate
-    band: float
-    """Relative error that 9 of 10 forecasts stay within."""
+    site: Site
+    """The site with margins learned from earlier runs."""
     inventory: Inventory
     profile: ModelProfile | None
     problems: tuple[str, ...]
@@ -137,7 +137,7 @@ def plan_run(
     if line.project.task is not None and line.prove.plan != "off":
         make_proof_plan(plan, line.prove.plan, inventory=inventory.as_smallest, site=site, profile=seen.profile)
     return PlannedRun(
-        plan=plan, choice=checked.choice, budget=chosen.budget, band=chosen.site.plan.band, inventory=inventory,
+        plan=plan, choice=checked.choice, budget=chosen.budget, site=chosen.site, inventory=inventory,
         profile=seen.profile, problems=chosen.problems, notes=checked.notes,
     )  # fmt: skip
 

@@ -44,8 +44,8 @@ class Preview:
     inventory: Inventory
     profile: ModelProfile | None
     budget: Gate
-    band: float
-    """Relative error that 9 of 10 forecasts stay within."""
+    site: Site
+    """The site with margins learned from earlier runs."""
     sandbox: CodeIsolation
     """Isolation of its model code."""
     problems: tuple[str, ...]
@@ -113,7 +113,7 @@ def preview(
     secret = refused_references(request.line.train.env, site, environ) if request.trust == "own" else ""
     return Preview(
         request=request, run=run, choice=found.choice, inventory=found.inventory, profile=found.profile,
-        budget=found.budget, band=found.band, sandbox=sandbox, data=_data_text(sets, pointers),
+        budget=found.budget, site=found.site, sandbox=sandbox, data=_data_text(sets, pointers),
         environment=own.source if own else request.line.env.lock or own_environment.NOT_LOCKED,
         problems=(
             *([start.text] if start else ()),

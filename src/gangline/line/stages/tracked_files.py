@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gangline.build.code_layer import LayerSelection, outside_files
 from gangline.data.pointers import LOCK, MOST_FILES, STAGES, Pointer, is_dvc_file, read_dvc_file, read_lock, require_few
 from gangline.data.remotes import CONFIG, MOST_CONFIG_BYTES, DvcRemotes, folder_of, read_remotes, source_url
-from gangline.data.tracked_files import FolderRemote, RemoteObjects, TrackedFiles
 from gangline.git.objects import LONGEST_POINTER, TreeEntry, lfs_pointer
 from gangline.git.repository import Repository
 from gangline.spec.config.line import Line
@@ -25,6 +25,9 @@ from gangline.spec.globs import any_matches, matches
 from gangline.spec.record import Trust
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import format_bytes
+
+if TYPE_CHECKING:
+    from gangline.data.tracked_files import RemoteObjects
 
 LFS_SOURCE = "lfs"
 """Name of the source that holds objects of Git LFS, at `ab/cd/<oid>`."""
@@ -168,6 +171,8 @@ def fetch_pointers(
             f"{first.path}: wanted a file of the commit, found one that {first.tool} tracks ({first.pointed_by}): a"
             f" fork's commit reads no source of the site; {found.leave_out()}"
         )
+    from gangline.data.tracked_files import TrackedFiles  # most commits have no pointers
+
     spool.mkdir(parents=True, exist_ok=True)
     fetcher = TrackedFiles(
         store=store, project=project, spool=spool, most_bytes=site.limits.tracked_bytes, notify=notify
@@ -192,9 +197,9 @@ class _Remotes:
     repository: Repository
     site: Site
     environ: Mapping[str, str]
-    opened: dict[str | None, RemoteObjects] = field(default_factory=dict)
+    opened: "dict[str | None, RemoteObjects]" = field(default_factory=dict)
 
-    def of(self, pointer: Pointer) -> RemoteObjects:
+    def of(self, pointer: Pointer) -> "RemoteObjects":
         if pointer.tool == "Git LFS":
             return self._of_lfs(pointer)
         if pointer.remote not in self.opened:
@@ -210,7 +215,9 @@ class _Remotes:
             self.opened[pointer.remote] = self._at_source(place.source, place.folder, place.url)
         return self.opened[pointer.remote]
 
-    def _of_lfs(self, pointer: Pointer) -> RemoteObjects:
+    def _of_lfs(self, pointer: Pointer) -> "RemoteObjects":
+        from gangline.data.tracked_files import FolderRemote, RemoteObjects
+
         folder = self.repository.objects_folder.parent / "lfs" / "objects"
         local = RemoteObjects(remote=FolderRemote(folder), folder="", url=str(folder))
         if local.place_of(pointer) is not None:
@@ -224,8 +231,9 @@ class _Remotes:
             )
         return self._at_source(LFS_SOURCE, "", f"[source.{LFS_SOURCE}]")
 
-    def _at_source(self, name: str, folder: str, url: str) -> RemoteObjects:
+    def _at_source(self, name: str, folder: str, url: str) -> "RemoteObjects":
         from gangline.data.sources import open_source  # fsspec, which most runs do without
+        from gangline.data.tracked_files import RemoteObjects
 
         table: SourceTable = self.site.source[name]
         return RemoteObjects(remote=open_source(name, table, self.environ), folder=folder, url=url)

@@ -100,8 +100,7 @@ class WrappedLayout(Layout):
     @property
     def name(self) -> str:
         """`fsdp-16`, `tp2 zero2-8`, `pp2 zero2-2x4`, `tp8 rep2`, `ddp-16`; degrees that cut the model come first."""
-        mesh = self.mesh
-        cuts = " ".join(f"{axis}{getattr(mesh, axis)}" for axis in ("pp", "cp", "tp", "ep") if getattr(mesh, axis) > 1)
+        cuts = self.mesh.cuts
         return f"{cuts} {self._data(alone=not cuts)}".strip()
 
     def _data(self, *, alone: bool) -> str:
