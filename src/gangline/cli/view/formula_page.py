@@ -23,6 +23,7 @@ from gangline.planner.cost.optimizer import matrix_updates, optimizer_model
 from gangline.planner.layouts.layout import Layout
 from gangline.report.text import clean, percent, step_time
 from gangline.spec.config.line import Line
+from gangline.spec.config.matrix_rule import read_matrix_rule
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast, MemoryCause
@@ -74,10 +75,10 @@ def _servers(kind: Inventory, *, named: bool) -> str:
 def _optimizer(found: HypotheticalPlan, *, why: bool) -> Iterator[str]:
     """Work of the matrix rule, and with `why` its owners; nothing of a line without one."""
     line, choice, profile = found.request.line, found.choice, found.profile
-    if (rule := line.optimizer.get("rule")) is None:
+    if (table := read_matrix_rule(line.optimizer)) is None:
         return
     if (work := profile.matrix_work) is None:
-        yield f"optimizer {rule}: its costs are not known before the run, it counts as the elementwise rule"
+        yield f"optimizer {table.rule}: its costs are not known before the run, it counts as the elementwise rule"
         return
     shape = Layout(choice.strategy, choice.mesh)
     sent = sum(each.wire_bytes for each in matrix_updates(work, shape.mesh, owners=num_owners(shape, work)))

@@ -18,6 +18,7 @@ from gangline.cli.view.plan_lines import (
 from gangline.planner.choice import PlanChoice
 from gangline.planner.layouts.layout import Layout, program_decides
 from gangline.report.text import clean, percent, step_time
+from gangline.spec.config.matrix_rule import read_matrix_rule
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
 from gangline.spec.plan import Candidate
@@ -63,7 +64,7 @@ def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: i
 def _optimizer(found: "Preview", *, why: bool) -> list[str]:
     """Owners of matrix updates, and with `why` who updates each parameter; nothing of a line without matrix rule."""
     line, choice = found.request.line, found.choice
-    if line.optimizer.get("rule") is None:
+    if (table := read_matrix_rule(line.optimizer)) is None:
         return []
     from gangline.line.stages.optimizer_plan import optimizer_plans, predicted, routing
     from gangline.optim.plan.explain import explain_ranks, explain_stages
@@ -71,7 +72,7 @@ def _optimizer(found: "Preview", *, why: bool) -> list[str]:
 
     routed = routing(line, found.profile)
     if not routed:
-        return [f"optimizer {line.optimizer['rule']}: its matrices are not known before the run"]
+        return [f"optimizer {table.rule}: its matrices are not known before the run"]
     shape = Layout(choice.strategy, choice.mesh)
     plans = optimizer_plans(line, found.profile, shape, choice.device, pp_schedule=choice.pp_schedule)
     updates = choice.forecast.updates
