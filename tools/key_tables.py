@@ -140,7 +140,7 @@ def _optimizer_section() -> str:
         (f'Options of `elementwise.rule = "{name}"`:', cls) for name, cls in OPTIONS.items()
     ]
     parts += [
-        ("A matrix rule has these keys in addition to its options; without one there is `elementwise` alone:", MatrixRuleTable),
+        ("A matrix rule has these keys and its options; without one there is `elementwise` alone:", MatrixRuleTable),
         ("What its updates are planned by:", MatrixPlanOptions),
         *((f'Options of `rule = "{name}"`:', cls) for name, cls in RULES.items()),
         (f"Keys of each `[[optimizer.route]]`. {class_doc(Route)}", Route),
@@ -169,7 +169,7 @@ def _rows(cls: type) -> str:
 def _words(kind: Any) -> str:
     kind, bounds = split_bounds(kind)
     if bounds:
-        return ", ".join([_words(kind), *(each.wanted for each in bounds)])
+        return ", ".join([_words(kind), *(each.wanted.removeprefix("a number ") for each in bounds)])
     origin: Any = get_origin(kind)
     inner = get_args(kind)
     if origin is Literal:

@@ -1,9 +1,10 @@
 """Bounds of numbers, next to the key that has them: `steps: Annotated[int, Bound(least=1)]`.
 
-The loader of a file, the ranks and the generator of schemas read them there.
+The loader of a file, the ranks and the generators of schemas and pages read them there.
 """
 
 from dataclasses import dataclass
+from math import inf, isfinite
 from typing import Annotated, Any, get_args, get_origin
 
 
@@ -49,7 +50,20 @@ class Bound:
         named = {
             "minimum": self.least, "exclusiveMinimum": self.above, "maximum": self.most, "exclusiveMaximum": self.below
         }  # fmt: skip
-        return {name: limit for name, limit in named.items() if limit is not None}
+        return {name: limit for name, limit in named.items() if limit is not None and isfinite(limit)}
+
+
+SHARE = Bound(least=0, most=1, words="a share in [0, 1]")
+POSITIVE = Bound(above=0, below=inf, words="a number above 0")
+BYTES_PER_SECOND = Bound(least=1e3, most=1e18)
+FLOPS_PER_SECOND = Bound(least=1e6, most=1e24)
+MEMORY_BYTES = Bound(least=1e6, most=1e18)
+HOURS_TO_FAILURE = Bound(least=1.0, most=1e15)
+SECONDS_LOST = Bound(least=0.0, most=1e7)
+"""Seconds that one restart or write loses."""
+SECONDS_OF_A_MESSAGE = Bound(least=0.0, most=1.0)
+"""Seconds from one rank to the next. All of these are wide enough for machines to come: a value outside was written in
+another unit, and forecasts by it would overflow."""
 
 
 def split_bounds(kind: Any) -> tuple[Any, tuple[Bound, ...]]:

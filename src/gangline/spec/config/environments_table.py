@@ -1,6 +1,9 @@
 """`[environments]` and `[index.NAME]` of a site as frozen data: what environments of ranks are made from."""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from gangline.spec.bounds import Bound
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -9,7 +12,7 @@ class EnvironmentsTable:
 
     find_links: tuple[str, ...] = ()
     """Absolute paths of folders with wheels, in addition to the indexes."""
-    keep_days: float = 30.0
+    keep_days: Annotated[float, Bound(least=0)] = 30.0
     """`gangline sweep` deletes an environment, or the home of a branch, that no run used for so long."""
     python_downloads: bool = False
     """A Python that this machine lacks is fetched."""

@@ -1,7 +1,9 @@
 """`[federation]` of a site and `member.toml` of a member as frozen data."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from gangline.spec.bounds import Bound
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,9 +34,9 @@ class MemberTable:
     """Whether every offer waits for `gangline federate approve`, or those run that one of `signers` signed."""
     signers: tuple[str, ...] = ()
     """Ids of keys of `gangline keys` whose offers run without a word here, with any roster and any settings."""
-    epsilon: float = 0.0
+    epsilon: Annotated[float, Bound(least=0, works="0 refuses every run that asks for privacy")] = 0.0
     """Privacy budget of all runs together, by plain addition."""
     private: bool = False
     """Runs that ask for no epsilon are refused."""
-    least_sum: int = 3
+    least_sum: Annotated[int, Bound(least=3, works="a sum of two tells each of them the other one")] = 3
     """Smallest group whose secure sum this member joins."""

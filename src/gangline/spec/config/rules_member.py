@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from gangline.spec.config.federation_table import MemberTable
-from gangline.spec.config.problems import ConfigProblem, at_least, show
+from gangline.spec.config.problems import ConfigProblem, show
 
 _KEY_ID = re.compile(r"[0-9a-f]{8}")
 
@@ -15,8 +15,6 @@ def member_rules(member: MemberTable) -> Iterator[ConfigProblem]:
     path = PurePosixPath(member.data)
     if not path.is_absolute() or ".." in path.parts or not member.data.isprintable():
         yield ConfigProblem("data", "an absolute path", show(member.data), '"/srv/cohort" works')
-    yield from at_least("epsilon", member.epsilon, 0, "0 refuses every run that asks for privacy")
-    yield from at_least("least_sum", member.least_sum, 3, "a sum of two tells each of them the other one")
     for index, key_id in enumerate(member.signers):
         if not _KEY_ID.fullmatch(key_id):
             yield ConfigProblem(

@@ -3,12 +3,9 @@
 import re
 from collections.abc import Iterator
 
-from gangline.spec.config.problems import ConfigProblem, at_least, show
+from gangline.spec.config.problems import ConfigProblem, show
 from gangline.spec.config.slurm_table import SlurmTable
 
-MOST_MARGIN_SECONDS = 65_535
-"""Largest time that sbatch takes before a limit."""
-MOST_LIVES = 100
 _ROUND_SECONDS = 60
 """Slurm counts limits in minutes, and its signal may come as much earlier."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:-]{0,127}")
@@ -33,12 +30,6 @@ def slurm_rules(slurm: SlurmTable, *, is_target: bool) -> Iterator[ConfigProblem
             yield ConfigProblem(f"slurm.{name}", "a name of letters, digits, _, ., - and commas", show(value))
     if slurm.constraint is not None and not _CONSTRAINT.fullmatch(slurm.constraint):
         yield ConfigProblem("slurm.constraint", "features, joined by & or |", show(slurm.constraint), '"h100&ib" works')
-    yield from at_least("slurm.lives", slurm.lives, 1)
-    if slurm.lives > MOST_LIVES:
-        yield ConfigProblem("slurm.lives", f"at most {MOST_LIVES}", show(slurm.lives))
-    yield from at_least("slurm.margin_seconds", slurm.margin_seconds, 1)
-    if slurm.margin_seconds > MOST_MARGIN_SECONDS:
-        yield ConfigProblem("slurm.margin_seconds", f"at most {MOST_MARGIN_SECONDS}", show(slurm.margin_seconds))
     least = slurm.margin_seconds + _ROUND_SECONDS
     if slurm.time_seconds is not None and slurm.time_seconds <= least:
         wanted = f"more than margin_seconds and a minute, {least} s together: the signal to save comes so early"

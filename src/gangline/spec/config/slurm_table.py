@@ -1,6 +1,9 @@
 """`[slurm]` of a site as frozen data: how gangs are submitted to Slurm."""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from gangline.spec.bounds import Bound
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +26,7 @@ class SlurmTable:
     """Further words of sbatch."""
     via: tuple[str, ...] = ()
     """Words before each command of Slurm, `["ssh", "login1"]`."""
-    lives: int = 3
+    lives: Annotated[int, Bound(least=1), Bound(most=100)] = 3
     """How often a gang may be started, over time limits and preemption."""
-    margin_seconds: int = 60
-    """Time between the signal to save and the time limit."""
+    margin_seconds: Annotated[int, Bound(least=1), Bound(most=65_535)] = 60
+    """Time between the signal to save and the time limit; sbatch takes 65,535 at most."""

@@ -1,6 +1,9 @@
 """`[source.NAME]` and `[cache]` of a site as frozen data: where data sets are read from, and what a server keeps."""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from gangline.spec.bounds import Bound
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,5 +26,5 @@ class CacheTable:
 
     path: str | None = None
     """Absolute path of the folder."""
-    bytes: float | None = None
+    bytes: Annotated[float | None, Bound(least=1e6, works="2e12 is 2 TB")] = None
     """Most bytes that it keeps; none: 0.8 of the disk."""

@@ -24,6 +24,7 @@ from cattrs import (
 from cattrs.cols import homogenous_tuple_structure_factory, mapping_structure_factory
 from cattrs.gen import make_dict_structure_fn
 
+from gangline.spec.config.bound_rules import bound_problems
 from gangline.spec.config.cost_table import with_cost_table
 from gangline.spec.config.fabric import FabricFile
 from gangline.spec.config.federation_table import MemberTable
@@ -259,7 +260,8 @@ def _build(
     known = {problem.key for problem in problems}
     judged = found or _structure_rest(cls, plain, problems)
     if judged:
-        problems += [problem for problem in rules(judged) if problem.key not in known]
+        rest = [*bound_problems(judged), *rules(judged)]
+        problems += [problem for problem in rest if problem.key not in known]
     return found, problems
 
 
@@ -267,7 +269,8 @@ def _judge(name: str, kind: type, table: Any, plain: Any, found: list[ConfigProb
     """What the rules of a table say, also about the rest of one that has values of a wrong type."""
     if found:
         table = _structure_rest(kind, plain, found, key=name) if isinstance(plain, dict) else None
-    if table is None or name not in TABLE_RULES:
+    if table is None:
         return []
     known = {problem.key for problem in found}
-    return [problem for problem in TABLE_RULES[name](table) if problem.key not in known]
+    rest = [*bound_problems(table, name), *(TABLE_RULES[name](table) if name in TABLE_RULES else ())]
+    return [problem for problem in rest if problem.key not in known]

@@ -1,7 +1,9 @@
 """`[track.NAME]` of a site as frozen data: which trackers runs are mirrored into."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from gangline.spec.bounds import Bound
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,7 +23,7 @@ class TrackTable:
     repository's `.gangline`."""
     experiment: str = "{project}"
     """Experiment or project of the tracker; `{project}` and `{branch}` are replaced."""
-    every_seconds: float = 30.0
+    every_seconds: Annotated[float, Bound(least=0.1)] = 30.0
     """Time between two sends while a run goes on."""
     python: str | None = None
     """Interpreter that has the tracker's package; none: the one that gangline runs with."""
