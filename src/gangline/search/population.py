@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from random import Random
 
 from gangline.search.space import rounded
-from gangline.spec.config.search_table import Dimension, Scalar
 from gangline.spec.measurements import Better
+from gangline.spec.search_table import Dimension, Scalar
 
 FACTORS = (0.8, 1.25)
 SHARE = 5

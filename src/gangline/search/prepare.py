@@ -24,11 +24,11 @@ from gangline.search.space import require_space
 from gangline.search.study import require_packages
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import ConfigProblem, FileError
-from gangline.spec.config.search_table import MOST_TRIALS
 from gangline.spec.config.site import Site
 from gangline.spec.measurements import Better
 from gangline.spec.record import Record
 from gangline.spec.search import SearchLimits, SearchRequest
+from gangline.spec.search_table import MOST_TRIALS
 from gangline.units import now
 
 LAST_RUNG = 1.5

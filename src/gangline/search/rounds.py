@@ -10,9 +10,9 @@ from gangline.errors import IntegrityError
 from gangline.search.population import Member, next_round
 from gangline.search.searches import trial_record
 from gangline.search.study import SearchStudy
-from gangline.spec.config.search_table import Scalar
 from gangline.spec.run_flags import stage
 from gangline.spec.search import SearchRequest, Trial
+from gangline.spec.search_table import Scalar
 from gangline.storage.objects.protocol import ObjectStore
 
 

@@ -5,6 +5,9 @@ from typing import Annotated, Literal
 
 from gangline.spec.bounds import Bound
 
+KITS = "gangline-kit"
+"""Name of the Secret with kits, or its beginning before a hyphen; admission gives pods no other one."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FederationTable:

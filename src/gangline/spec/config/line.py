@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 from gangline.spec.bounds import Bound
 from gangline.spec.compression import Compression
 from gangline.spec.config.infer_table import InferTable, ServeGate
-from gangline.spec.config.search_table import SearchTable
 from gangline.spec.data_source import Order
 from gangline.spec.federated import FederatedTable
 from gangline.spec.measurements import Better
@@ -19,6 +18,7 @@ from gangline.spec.plan import (
     Schedule,
     StartCheckpoint,
 )
+from gangline.spec.search_table import SearchTable
 from gangline.spec.transformer import Transformer
 
 Auto = Literal["auto"]

@@ -4,12 +4,11 @@ import re
 from collections.abc import Iterator
 
 from gangline.spec.config import grammar
-from gangline.spec.config.federation_table import FederationTable
+from gangline.spec.config.federation_table import KITS, FederationTable
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import ConfigProblem, at_least, show
 from gangline.spec.config.secrets import is_reference, parse_reference
 from gangline.spec.federated import FederatedTable
-from gangline.spec.gang.coordinator import KITS
 
 SPLIT = re.compile(r"iid|dirichlet:(?P<alpha>\d+(\.\d+)?)|column:(?P<column>[A-Za-z_][\w.-]{0,63})")
 """How data are shared out among simulated members."""

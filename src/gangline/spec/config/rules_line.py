@@ -26,6 +26,7 @@ from gangline.spec.config.rules_federated import federated_rules, federated_tabl
 from gangline.spec.config.rules_parameter_server import parameter_server_line_rules
 from gangline.spec.config.rules_search import search_line_rules, search_rules
 from gangline.spec.config.rules_train import train_rules
+from gangline.spec.globs import is_inside
 from gangline.spec.program_words import missing_keys
 from gangline.spec.strategies import names
 
@@ -139,7 +140,7 @@ def _written_rules(table: ProjectTable) -> Iterator[ConfigProblem]:
         )
     if table.metrics is None:
         return
-    if not grammar.is_inside(table.metrics) or "*" in table.metrics:
+    if not is_inside(table.metrics) or "*" in table.metrics:
         yield ConfigProblem("project.metrics", "one file inside the folder", show(table.metrics), "metrics.json works")
     if not table.metrics.endswith(METRICS_ENDINGS):
         wanted = f"a file that ends in {', '.join(METRICS_ENDINGS)}"
@@ -266,7 +267,7 @@ def _below(path: str) -> str:
 
 def _inside(key: str, paths: Iterable[str]) -> Iterator[ConfigProblem]:
     for path in paths:
-        if not grammar.is_inside(path):
+        if not is_inside(path):
             yield ConfigProblem(key, INSIDE, show(path), "write it relative, without ..")
 
 
@@ -285,7 +286,7 @@ def _text_rules(key: str, pattern: str) -> Iterator[ConfigProblem]:
             )
     elif scheme not in ("repo", "package"):
         yield ConfigProblem(key, "repo: or package:", show(pattern), "repo:src/**/*.py works")
-    elif not grammar.is_inside(rest):
+    elif not is_inside(rest):
         yield ConfigProblem(
             key, INSIDE if scheme == "repo" else "a path inside the package", show(pattern), "leave .. out"
         )
@@ -303,7 +304,7 @@ def _store_key_rules(table: DataTable, project: str) -> Iterator[ConfigProblem]:
 
 
 def _lock_rules(lock: str | None, reader: Reader | None) -> Iterator[ConfigProblem]:
-    if lock is None or reader is None or not grammar.is_inside(lock):
+    if lock is None or reader is None or not is_inside(lock):
         return
     content = reader(lock)
     if content is None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from gangline.spec.config import grammar
 from gangline.spec.config.line import TrainTable
 from gangline.spec.config.problems import ConfigProblem, show
-from gangline.spec.config.search_table import Dimension, SearchTable
+from gangline.spec.search_table import Dimension, SearchTable
 
 MOST_KEYS, MOST_CHOICES = 50, 1000
 _REFUSED = {
