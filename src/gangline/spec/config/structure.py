@@ -41,8 +41,6 @@ Hook = Callable[[Any, Any], Any]
 _NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string", type(None): "nothing"}
 _PLURALS = {int: "integers", float: "numbers", str: "strings"}
 _LONGEST_NAME = 60
-_REMOVED_KEYS = frozenset({"jenkins", "metrics.max_ranks", "metrics.prometheus_url"})
-"""Keys of earlier versions that no code read."""
 
 
 class Mismatch(ValueError):
@@ -197,10 +195,6 @@ def _place(key: str, note: AttributeValidationNote | IterableValidationNote) -> 
 
 def _unknown_key(name: str, cls: type, key: str) -> ConfigProblem:
     """The problem of a key that `cls` does not have, with the key that was probably meant."""
-    if _join(key, name) in _REMOVED_KEYS:
-        return ConfigProblem(
-            _join(key, name), "a key that is read", "one of an earlier version", "it had no effect: delete it"
-        )
     known = [each.name for each in fields(cls)]
     near = get_close_matches(name[:_LONGEST_NAME], known, n=1, cutoff=0.5)
     works = f"did you mean {_join(key, near[0])}?" if near else f"there are {', '.join(known)}"
