@@ -1,6 +1,7 @@
 """What a rule asks of a whole model, against its costs matrix by matrix."""
 
 import pytest
+from tools.qwen3 import QWEN3
 
 from gangline.optim.plan.costs import (
     DeviceCurve,
@@ -12,7 +13,6 @@ from gangline.optim.plan.costs import (
 )
 from gangline.optim.plan.matrix import LogicalMatrix
 from gangline.optim.plan.optimizer_plan import PlanOptions
-from gangline.optim.plan.shapes import QWEN3
 from gangline.optim.plan.work import matrix_work, rule_spec
 from gangline.spec.config.matrix_options import RULES
 from gangline.spec.config.matrix_rule import OWNER_STATE_RULES, read_matrix_rule
