@@ -10,6 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from gangline.optim.plan.phases import MatrixPlanReport
 from gangline.report.comparison.types import Comparison
 from gangline.spec.bisect import BisectState
+from gangline.spec.bounds import split_bounds
 from gangline.spec.codec import to_plain
 from gangline.spec.config.fabric import FabricFile
 from gangline.spec.config.line import Line
@@ -62,7 +63,7 @@ def write_schemas(folder: Path) -> list[Path]:
 
 
 def _table(cls: type, definitions: dict[str, Schema]) -> Schema:
-    hints, docs = get_type_hints(cls), field_docs(cls)
+    hints, docs = get_type_hints(cls, include_extras=True), field_docs(cls)
     properties = {each.name: _property(each, hints[each.name], docs, definitions) for each in fields(cls)}
     required = [each.name for each in fields(cls) if each.default is MISSING and each.default_factory is MISSING]
     described = {"description": class_doc(cls)} if class_doc(cls) else {}
@@ -82,6 +83,11 @@ def _property(field: Field[Any], kind: Any, docs: dict[str, str], definitions: d
 
 
 def _kind(kind: Any, definitions: dict[str, Schema]) -> Schema:
+    kind, bounds = split_bounds(kind)
+    if bounds:
+        return _bounded(
+            _kind(kind, definitions), {name: limit for each in bounds for name, limit in each.keywords.items()}
+        )
     origin: Any = get_origin(kind)
     inner = get_args(kind)
     if kind in _SCALARS:
@@ -93,6 +99,13 @@ def _kind(kind: Any, definitions: dict[str, Schema]) -> Schema:
     if isinstance(kind, type) and is_dataclass(kind):
         return _reference(kind, definitions)
     return _collection(origin, inner, definitions)
+
+
+def _bounded(schema: Schema, limits: dict[str, float]) -> Schema:
+    """A number with limits, or a table of such numbers; JSON Schema applies limits to numbers alone."""
+    if "additionalProperties" in schema:
+        return {**schema, "additionalProperties": {**schema["additionalProperties"], **limits}}
+    return {**schema, **limits}
 
 
 def _collection(origin: Any, inner: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:

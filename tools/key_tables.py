@@ -13,12 +13,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from gangline.spec.bounds import split_bounds
 from gangline.spec.codec import to_plain
 from gangline.spec.config.fabric import FabricFile
 from gangline.spec.config.line import Line
+from gangline.spec.config.matrix_options import RULES, MatrixPlanOptions, Route
+from gangline.spec.config.matrix_rule import MatrixRuleTable
+from gangline.spec.config.optimizer import OPTIONS
 from gangline.spec.config.site import Site
 from gangline.spec.strategies import STRATEGIES
-from tools.matrix_rule_tables import matrix_rule_section
 
 
 @cache
@@ -52,6 +55,7 @@ def _class_body(source: str, name: str) -> list[ast.stmt]:
     return next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
 
 
+_COUNTS = {2: "pair", 3: "triple"}
 _WORDS = {int: "integer", float: "number", bool: "boolean", str: "string", Any: "anything"}
 _OPENINGS = {
     "line": (
@@ -124,34 +128,56 @@ def _as_table(kind: Any) -> type | None:
 
 def _free_section(table: str, kind: Any, text: str) -> str:
     if table == "optimizer":
-        return f"## `[{table}]`\n\n{text}\n\n{matrix_rule_section()}"
+        return f"## `[{table}]`\n\n{text}\n\n{_optimizer_section()}"
     values = get_args(kind)[1]
     shown = "strings, numbers, booleans, lists and tables" if values is Any else f"each a {_words(values)}"
     return f"## `[{table}]`\n\n{text} Any key; its values are {shown}."
 
 
+def _optimizer_section() -> str:
+    """Options of elementwise rules, of matrix rules and of their plans."""
+    parts: list[tuple[str, type]] = [
+        (f'Options of `elementwise.rule = "{name}"`:', cls) for name, cls in OPTIONS.items()
+    ]
+    parts += [
+        ("A matrix rule has these keys and its options; without one there is `elementwise` alone:", MatrixRuleTable),
+        ("What its updates are planned by:", MatrixPlanOptions),
+        *((f'Options of `rule = "{name}"`:', cls) for name, cls in RULES.items()),
+        (f"Keys of each `[[optimizer.route]]`. {class_doc(Route)}", Route),
+    ]  # fmt: skip
+    closing = "[Matrix optimizers](../guides/matrix-optimizers.md#keys) says more of them."
+    return "\n\n".join([*(f"{opening}\n\n{_rows(cls)}" for opening, cls in parts), closing])
+
+
 def _section(table: str, cls: type) -> str:
-    hints, docs = get_type_hints(cls), field_docs(cls)
     heading = f"[[{table[:-2]}]]" if table.endswith("[]") else f"[{table}]"
+    opening = [class_doc(cls)] if class_doc(cls) else []
+    return "\n\n".join([f"## `{heading}`", *opening, *filter(None, [_rows(cls)])])
+
+
+def _rows(cls: type) -> str:
+    """Table of the keys of `cls` that are no tables."""
+    hints, docs = get_type_hints(cls, include_extras=True), field_docs(cls)
     rows = [
         f"| `{each.name}` | {_words(hints[each.name])} | {_default(each)} | {_cell(docs.get(each.name, ''))} |"
         for each in fields(cls)
         if _inner_table(hints[each.name])[0] is None
     ]
-    opening = [class_doc(cls)] if class_doc(cls) else []
-    rows = ["| key | type | default | meaning |\n|---|---|---|---|\n" + "\n".join(rows)] if rows else []
-    return "\n\n".join([f"## `{heading}`", *opening, *rows])
+    return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows]) if rows else ""
 
 
 def _words(kind: Any) -> str:
+    kind, bounds = split_bounds(kind)
+    if bounds:
+        return ", ".join([_words(kind), *(each.wanted.removeprefix("a number ") for each in bounds)])
     origin: Any = get_origin(kind)
     inner = get_args(kind)
     if origin is Literal:
-        return ", ".join(f'`"{word}"`' for word in inner)
+        return ", ".join(f"`{json.dumps(word)}`" for word in inner)
     if origin in (Union, types.UnionType):
         return " or ".join(_words(member) for member in inner if member is not type(None))
     if origin is tuple:
-        return f"list of {_words(inner[0])}" if inner[-1] is Ellipsis else f"pair of {_words(inner[0])}"
+        return f"{_COUNTS[len(inner)] if inner[-1] is not Ellipsis else 'list'} of {_words(inner[0])}"
     if origin is dict:
         return f"table of {_words(inner[1])}"
     return _WORDS.get(kind, "table")

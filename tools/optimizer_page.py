@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gangline.optim.plan.costs import MuonSpec, RuleSpec, ShampooSpec, SoapSpec
-from gangline.optim.plan.shapes import QWEN3
 from gangline.units import Elements
 from tools import optimizer_tables as tables
+from tools.qwen3 import QWEN3
 
 _RULES: tuple[RuleSpec, ...] = (
     MuonSpec(), MuonSpec(kernel="symmetric"), MuonSpec(kernel="gram"), ShampooSpec(), SoapSpec(),

@@ -18,7 +18,6 @@ from gangline.optim.plan.matrix import LogicalMatrix
 from gangline.optim.plan.optimum_bound import least_makespan
 from gangline.optim.plan.owners import WorkItem, balance_ratio, loads_of, owner_map
 from gangline.optim.plan.pipeline import run_pipeline
-from gangline.optim.plan.shapes import QWEN3, Layout
 from gangline.optim.plan.simulate import simulate
 from gangline.units import Elements
 from tools.published_schemes import (
@@ -31,6 +30,7 @@ from tools.published_schemes import (
     round_robin,
     synchronous_seconds,
 )
+from tools.qwen3 import QWEN3, Layout
 
 RANKS = (8, 32, 64, 128, 256)
 SIZES = ("1.7B", "8B", "32B")

@@ -5,7 +5,11 @@ blocks of width 2,048; head and embedding apart: 1.5 billion parameters), the ot
 4,096), as many as one device trains.
 """
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # of the models' shapes
 
 Model = dict[str, int]
 
@@ -38,7 +42,7 @@ class Shapes:
 
     def matrices(self) -> list[tuple[int, int]]:
         """Shapes of the matrices in a step of a matrix rule, in model order."""
-        from gangline.optim.plan.shapes import QWEN3
+        from tools.qwen3 import QWEN3
 
         found = [each.shape for each in QWEN3["8B"].matrices("split")]
         each_layer = len(found) // QWEN3["8B"].layers

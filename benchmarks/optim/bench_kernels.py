@@ -8,14 +8,19 @@ against the polynomial of the singular values in float64; the parameter is round
 
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from statistics import median
 
 import torch
 from torch import Tensor
 
-from gangline.optim.plan.shapes import QWEN3
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tools.qwen3 import QWEN3
+
 from gangline.optim.rules.muon import Muon
 
 TURNS, PART = 15, 16

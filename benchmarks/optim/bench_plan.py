@@ -6,14 +6,19 @@ ranks, and 5 s for 20,160 experts.
 
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tools.qwen3 import QWEN3
 
 from gangline.optim.plan.build import build_plan
 from gangline.optim.plan.costs import MuonSpec
 from gangline.optim.plan.matrix import FragmentSplit, LogicalMatrix, fragments
 from gangline.optim.plan.optimizer_plan import OptimPlan
-from gangline.optim.plan.shapes import QWEN3
 
 TRIES = 3
 EXPERTS = {"w1": (768, 2048), "w2": (2048, 768), "w3": (768, 2048)}

@@ -14,8 +14,10 @@ after the other, so that all meet the same load. The last lines judge target G.
 import multiprocessing
 import os
 import platform
+import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,10 +27,13 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tools.qwen3 import QWEN3
+
 from gangline.optim.matrix_optimizer import MatrixOptimizer
 from gangline.optim.plan.costs import CPU
 from gangline.optim.plan.optimizer_plan import PlanOptions
-from gangline.optim.plan.shapes import QWEN3
 from gangline.optim.rules.muon import Muon
 
 RANKS, PART, LAYERS, TURNS = 2, 16, 4, 7

@@ -5,14 +5,19 @@ long as `team_seconds` says. Every number of shared updates and every power of t
 by itself, and the fastest counts. What is exposed of gathers and scatters is that of the plan without teams.
 """
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tools.qwen3 import QWEN3, Layout
 
 from gangline.optim.plan.build import build_plan
 from gangline.optim.plan.costs import DeviceCurve, MuonSpec, Shape
 from gangline.optim.plan.groups import HostExchangeRate
 from gangline.optim.plan.optimizer_plan import PlanOptions
-from gangline.optim.plan.shapes import QWEN3, Layout
 from gangline.optim.plan.simulate import simulate
 from gangline.units import Flops, Seconds
 

@@ -11,7 +11,7 @@ from gangline.checkpoint.saver import Saver
 from gangline.optim.matrix_optimizer import MatrixOptimizer
 from gangline.optim.plan.matrix import FragmentSplit, fragments
 from gangline.optim.plan.optimizer_plan import PlanOptions
-from gangline.optim.plan.routing import Route
+from gangline.optim.plan.routing import Route, split_of
 from gangline.optim.routing import partition_params
 from gangline.optim.rules.muon import Muon
 from gangline.optim.rules.shampoo import Shampoo
@@ -43,7 +43,7 @@ MATRIX_RULES = {
     "none": None,
 }
 SHAPES = {"wqkv.weight": (16, 6), "wqkv.bias": (16,), "fc1.weight": (10, 6), "experts": (3, 4, 6), "out.weight": (6, 7)}
-_SPLITS = {route.match.rpartition("layers.*.")[2]: route.fragment_split for route in ROUTES}
+_SPLITS = {route.match.rpartition("layers.*.")[2]: split_of(route) for route in ROUTES}
 _SPLITS["wqkv.bias"] = _SPLITS["wqkv.weight"]
 
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from gangline.spec.codec import from_plain
-from gangline.spec.gang.processes import ProcessReport
+from gangline.spec.processes import ProcessReport
 
 FIT = "raise RuntimeError('its shard is missing')"
 WRITE = f"""

@@ -16,6 +16,7 @@ from gangline.planner.known_gpus import (
     with_network,
 )
 from gangline.planner.pool import choose_precision, open_pool
+from gangline.spec.config.bound_rules import bound_problems
 from gangline.spec.config.rules_site import site_rules
 from gangline.spec.config.site import GpuTable, Site
 
@@ -33,7 +34,8 @@ def test_every_kind_is_whole_and_planned_below_its_peak(name):
     table = known_gpus()[name]
     kind = table.published
     assert peak_of(kind.driver) == kind, "an earlier kind takes its driver's name"
-    assert list(site_rules(Site(gpu={name: table}))) == []
+    site = Site(gpu={name: table})
+    assert [*bound_problems(site), *site_rules(site)] == []
     assert {"fp32", "fp16"} <= kind.flops_per_second.keys()
     for precision, peak in kind.flops_per_second.items():
         assert 0 < table.flops_per_second[precision] < peak

@@ -35,13 +35,13 @@ def measured(shapes: Shapes, kernel: str) -> dict[str, Any]:
     """Rows of the table, and the busiest owner's seconds by them and as they are."""
     import torch
     from machine import seconds
+    from tools.qwen3 import QWEN3
 
     from gangline.measure.matrix_costs import cost_table
     from gangline.optim.plan.build import build_plan
     from gangline.optim.plan.costs import DeviceCurve
     from gangline.optim.plan.matrix import LogicalMatrix
     from gangline.optim.plan.optimizer_plan import PlanOptions
-    from gangline.optim.plan.shapes import QWEN3
     from gangline.optim.plan.work import device_curve
     from gangline.optim.rules.muon import Muon
 

@@ -17,11 +17,12 @@ from gangline.checkpoint.format.manifest import RefusedCheckpoint
 from gangline.checkpoint.host_tensors import as_bytes
 from gangline.checkpoint.peers import Peers
 from gangline.errors import ConfigError
-from gangline.spec.config.matrix_rule import RULES
+from gangline.spec.config.matrix_options import RULES
 from gangline.spec.config.optimizer import OPTIONS
+from gangline.spec.config.option_tables import options_of
 
 Numbers = dict[str, Any]
-OPTION_NAMES = frozenset(name for options in (*OPTIONS.values(), *RULES.values()) for name in options)
+OPTION_NAMES = frozenset(name for options in (*OPTIONS.values(), *RULES.values()) for name in options_of(options))
 """Numbers of a parameter group that say how it is updated; what else is in a group, such as a count, is state."""
 
 _WRAPPERS = re.compile(r"(_checkpoint_wrapped_module|_orig_mod)\.")

@@ -25,8 +25,8 @@ from gangline.data.arrow_shards import (
     refuse_nulls,
 )
 from gangline.errors import ConfigError
-from gangline.spec.config.grammar import is_inside
 from gangline.spec.config.problems import refusal
+from gangline.spec.globs import is_inside
 
 _COMPRESSED = (".gz", ".bz2", ".zst")
 _BLOCK_BYTES = 16 << 20

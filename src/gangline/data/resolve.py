@@ -16,10 +16,9 @@ from pathlib import Path
 from gangline.git.objects import substitute
 from gangline.spec.codec import digest
 from gangline.spec.config.data_keys import DataAccess
-from gangline.spec.config.grammar import is_inside
 from gangline.spec.config.problems import refusal
 from gangline.spec.data_source import DataFile, DataSource
-from gangline.spec.globs import matches
+from gangline.spec.globs import is_inside, matches
 from gangline.storage.objects.protocol import ObjectStore, get_bounded
 from gangline.units import format_bytes
 

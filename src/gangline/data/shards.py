@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from gangline.errors import IntegrityError
 from gangline.spec.codec import from_plain
 from gangline.spec.config.data_keys import DataAccess
-from gangline.spec.config.grammar import is_inside
 from gangline.spec.config.problems import refusal
 from gangline.spec.data_source import DataFile
+from gangline.spec.globs import is_inside
 from gangline.storage.objects.protocol import ObjectStore, get_bounded
 from gangline.units import format_bytes
 

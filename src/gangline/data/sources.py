@@ -20,10 +20,9 @@ from urllib.parse import quote, urljoin, urlsplit
 from gangline.errors import ConfigError, GanglineError, IntegrityError, NotInstalledError, StorageError
 from gangline.http.retry import Deadline, NoAnswer, retry
 from gangline.sanitize import conceal, concealable
-from gangline.spec.config.grammar import is_inside
 from gangline.spec.config.secrets import resolve_secret
 from gangline.spec.config.site_tables import SourceTable
-from gangline.spec.globs import matches
+from gangline.spec.globs import is_inside, matches
 from gangline.storage.folder.safe_paths import kind_of
 from gangline.storage.objects.errors import PermissionDenied
 from gangline.storage.objects.protocol import ObjectStore, list_all

@@ -14,7 +14,7 @@ from gangline.errors import ConfigError
 from gangline.spec.codec import canonical, from_json
 from gangline.spec.config.secrets import AWS_VARIABLES
 from gangline.spec.config.site import ServeTable, Site
-from gangline.spec.gang.coordinator import KITS
+from gangline.spec.config.site_tables import KITS
 
 LEASE_WAIT_SECONDS = 150.0
 """A retried task waits until the lease of the lost one (90 s) has expired."""

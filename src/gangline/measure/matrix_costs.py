@@ -38,7 +38,7 @@ def main() -> int:
     table = read_matrix_rule(request["optimizer"])
     assert table is not None, "who asks has a matrix rule"
     shapes = [(rows, columns) for rows, columns, count in request["shapes"] for _ in range(count)]
-    options, device = PlanOptions(**table.plan), torch.device(request["device"])
+    options, device = PlanOptions.of(table.plan), torch.device(request["device"])
     sys.stdout.write(json.dumps(cost_table(make_rule(table), shapes, device, options), indent=1) + "\n")
     return 0
 

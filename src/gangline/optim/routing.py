@@ -8,7 +8,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 
-from gangline.optim.plan.routing import Route, route_parameters
+from gangline.optim.plan.routing import route_parameters
+from gangline.spec.config.matrix_options import Route
 from gangline.spec.config.matrix_rule import EXCLUDE
 from gangline.spec.profile import ModuleKind, NamedParameter
 

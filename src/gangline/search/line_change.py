@@ -2,10 +2,10 @@
 
 from gangline.errors import ConfigError
 from gangline.git.repository import Repository
-from gangline.spec.config.search_table import Scalar
 from gangline.spec.config.toml_edit import with_values
 from gangline.spec.config.toml_text import MOST_BYTES
 from gangline.spec.search import SearchRequest, SearchView
+from gangline.spec.search_table import Scalar
 
 LINE = "line.toml"
 

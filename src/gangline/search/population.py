@@ -17,10 +17,10 @@ from gangline.errors import IntegrityError
 from gangline.search.searches import trial_record
 from gangline.search.space import rounded
 from gangline.search.study import SearchStudy
-from gangline.spec.config.search_table import Dimension, Scalar
 from gangline.spec.measurements import Better
 from gangline.spec.run_flags import stage
 from gangline.spec.search import SearchRequest, Trial
+from gangline.spec.search_table import Dimension, Scalar
 from gangline.storage.objects.protocol import ObjectStore
 
 FACTORS = (0.8, 1.25)

@@ -23,12 +23,12 @@ from gangline.search.space import require_space
 from gangline.search.study import require_packages
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import ConfigProblem, FileError
-from gangline.spec.config.rules_search import MOST_TRIALS
 from gangline.spec.config.site import Site
 from gangline.spec.measurements import Better
 from gangline.spec.record import Record
 from gangline.spec.run_flags import reported_no_steps
 from gangline.spec.search import SearchLimits, SearchRequest
+from gangline.spec.search_table import MOST_TRIALS
 from gangline.units import now
 
 LAST_RUNG = 1.5

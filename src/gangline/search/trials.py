@@ -24,12 +24,12 @@ from gangline.line.run.driver_process import PROGRAM, DriverProcess
 from gangline.metrics.record_values import cost_of, price_at
 from gangline.search.searches import LOSS, trial_record, values_of
 from gangline.search.space import overrides
-from gangline.spec.config.search_table import Scalar
 from gangline.spec.gang.status import read_event
 from gangline.spec.output_limits import MOST_METRIC_BYTES
 from gangline.spec.record import Record
 from gangline.spec.run_flags import SEARCH, not_finite
 from gangline.spec.search import SearchRequest
+from gangline.spec.search_table import Scalar
 from gangline.storage import site_paths
 from gangline.storage.objects.growing_file import read_growing_file
 

@@ -215,7 +215,7 @@ def _as_they_are(kind: Any) -> frozenset[type]:
     if kind is Any:
         return _SCALARS
     scalar: Any = type(None) if kind is None else kind
-    return frozenset({scalar}) if scalar in _SCALARS else frozenset()
+    return frozenset[type]({scalar} & _SCALARS)
 
 
 def _plain_reader(kind: Any) -> _Reader:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from gangline.errors import IntegrityError
 from gangline.spec.codec import Document
-from gangline.spec.config.grammar import is_inside
+from gangline.spec.globs import is_inside
 
 FORMAT = "gangline-dataset/1"
 PREFIX = "datasets/"

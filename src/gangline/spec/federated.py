@@ -1,7 +1,10 @@
 """`[federated]` of a line as frozen data, and what a plan says of a federation: data stay with its members."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from math import inf
+from typing import Annotated, Literal
+
+from gangline.spec.bounds import POSITIVE, Bound
 
 ServerRule = Literal["sgd", "adam"]
 Merge = Literal["mean", "median", "trimmed"]
@@ -16,7 +19,7 @@ RefusedReason = Literal[
 class SimulatedMembers:
     """Members that are simulated where the site names no federation."""
 
-    members: int = 5
+    members: Annotated[int, Bound(most=1000)] = 5
     """Number of members."""
     split: str = "iid"
     """How the commit's data are shared out: `iid`, `dirichlet:A` (by label, the smaller A the more unlike), or
@@ -27,35 +30,39 @@ class SimulatedMembers:
 class FederatedTable:
     """Training in rounds over members' data, as `[federated]`; `[optimizer]` and `train.schedule` are the members'."""
 
-    local_steps: int
+    local_steps: Annotated[int, Bound(least=1)]
     """Optimizer updates of a member in a round; there are `train.steps / local_steps` rounds."""
     quorum: int
     """Fewest answers that merge."""
-    round_seconds: float = 3600.0
+    round_seconds: Annotated[float, POSITIVE] = 3600.0
     """Time after which a round merges what a quorum sent, or is lost."""
     server: ServerRule = "sgd"
     """Rule of torch.optim that takes the mean change for a gradient."""
-    server_lr: float = 1.0
+    server_lr: Annotated[float, POSITIVE] = 1.0
     """Learning rate of that rule."""
-    server_momentum: float = 0.0
+    server_momentum: Annotated[float, Bound(least=0, below=1, words="in [0, 1)", works="0.9 is usual")] = 0.0
     """Momentum of sgd."""
     merge: Merge = "mean"
     """How changes are combined; trimmed leaves out a tenth at each end."""
-    prox: float = 0.0
+    prox: Annotated[
+        float, Bound(least=0, below=inf, words="a number of 0 or more", works="0 is federated averaging")
+    ] = 0.0
     """FedProx: half of it times the squared distance from the round's weights is added to a member's loss."""
-    clip_norm: float | None = None
+    clip_norm: Annotated[float | None, POSITIVE] = None
     """Largest norm of a member's change, all tensors together; none: any."""
-    most_samples: int | None = None
+    most_samples: Annotated[int | None, Bound(least=1)] = None
     """A member weighs as its samples, at most as this many; none: all weigh equally."""
     secure_sum: bool = False
     """The coordinator sees sums of changes alone, never one of them."""
-    epsilon: float | None = None
+    epsilon: Annotated[float | None, POSITIVE] = None
     """Privacy budget of the run for each record of each member; none: no privacy is asked for."""
-    delta: float = 1e-5
+    delta: Annotated[
+        float, Bound(above=0, below=1, words="a probability in (0, 1)", works="1e-5 is less than one record of 100,000")
+    ] = 1e-5
     """Probability with which the privacy of a record may fail."""
-    spare_rounds: int | None = None
+    spare_rounds: Annotated[int | None, Bound(least=0)] = None
     """Lost rounds that the privacy budget covers, for each training spends it; none: a tenth of the rounds."""
-    clip_grad: float | None = None
+    clip_grad: Annotated[float | None, POSITIVE] = None
     """Norm to which the gradient of each record is clipped; wanted by epsilon."""
     evaluate: Literal["members", "coordinator"] = "members"
     """Whose held-out data judge the model."""

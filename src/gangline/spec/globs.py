@@ -1,8 +1,21 @@
 """Globs over `/`-joined paths: `*` and `?` match within one part, `**` matches any number of parts."""
 
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from itertools import zip_longest
+from pathlib import PurePosixPath
+
+_LONGEST_PATH = 1024
+"""A glob is matched with every file of a commit: its length is bounded."""
+
+
+def is_inside(path: str) -> bool:
+    """Is this path or glob relative, of a usable length, and does it stay where it starts?"""
+    if len(path) > _LONGEST_PATH:
+        return False
+    parts = PurePosixPath(path).parts
+    return bool(path.strip()) and not path.startswith("/") and ".." not in parts and not re.search(r"[\\\0\n]", path)
 
 
 def matches(path: str, pattern: str) -> bool:

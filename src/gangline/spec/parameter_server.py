@@ -1,8 +1,9 @@
 """`[train.parameter_server]` of a line as frozen data, which gang of such a run obeys a plan, and what workers did."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from gangline.spec.bounds import Bound
 from gangline.spec.compression import Compression
 
 MOST_WORKERS = 99
@@ -13,23 +14,27 @@ MOST_WORKERS = 99
 class ParameterServer:
     """Workers that train apart and servers that merge what they push, as `[train.parameter_server]`."""
 
-    workers: int
+    workers: Annotated[
+        int,
+        Bound(least=2, works="one worker is a gang of its own: ddp or fsdp"),
+        Bound(most=MOST_WORKERS, works="give them more ranks"),
+    ]
     """Worker gangs that the run starts, 2 to 99."""
-    servers: int = 1
+    servers: Annotated[int, Bound(least=1)] = 1
     """Processes that merge, on CPU; shards are dealt to them."""
-    quorum: int | Literal["auto"] = "auto"
+    quorum: Annotated[int | Literal["auto"], Bound(least=1, works='"auto" is three quarters of the workers')] = "auto"
     """Pushes that a merge of a shard waits for; 1 merges each push alone; auto: three quarters of the workers."""
-    grace_seconds: float = 30.0
+    grace_seconds: Annotated[float, Bound(least=0, works="0 merges what is there at once")] = 30.0
     """Time from the first waiting push; then what is there is merged."""
-    max_age: int | Literal["auto"] = "auto"
+    max_age: Annotated[int | Literal["auto"], Bound(least=1, works='"auto" is twice the workers')] = "auto"
     """Merges between the pull that a push started from and its own merge; older pushes are dropped and counted; auto:
     twice the workers."""
-    max_ahead: int = 4
+    max_ahead: Annotated[int, Bound(least=1)] = 4
     """Blocks that a worker trains without the store before it waits."""
-    lease_seconds: float | Literal["auto"] = "auto"
+    lease_seconds: Annotated[float | Literal["auto"], Bound(least=30.0, works='"auto" follows the blocks')] = "auto"
     """Time after which another worker may take a claimed block; auto: four times the longest block so far, at least
     120."""
-    shard_bytes: int = 64 * 2**20
+    shard_bytes: Annotated[int, Bound(least=2**20, works="67108864 is the default")] = 64 * 2**20
     """Size of a shard of the weights in float32."""
     pull: Literal["fp32", "bf16"] = "fp32"
     """Weights on the way to the workers."""

@@ -1,9 +1,10 @@
 """The plan: what a gang obeys. Made by the plan stage, written once as `plan.json`, read by every rank."""
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from gangline.errors import ConfigError
+from gangline.spec.bounds import SHARE, Bound
 from gangline.spec.codec import Document, digest
 from gangline.spec.compression import Compression
 from gangline.spec.data_source import DataSource
@@ -58,9 +59,9 @@ class Schedule:
     kind: str = "constant"
     """Shape after the warm-up, `constant`, `linear` or `cosine`; or `module:function`, a function of the repository,
     called with (step, steps), step from 1, that answers the ratio to the peak: it decides alone."""
-    warmup_steps: int = 0
+    warmup_steps: Annotated[int, Bound(least=0)] = 0
     """Steps from zero to the peak."""
-    final_ratio: float = 0.1
+    final_ratio: Annotated[float, SHARE] = 0.1
     """Learning rate of the last step, as a share of the peak."""
 
     @property
@@ -112,7 +113,7 @@ class Recovery:
 
     mode: Literal["restart", "live"] = "restart"
     """What follows a lost rank: a new generation of all ranks, or the living go on."""
-    max_events: int = 10
+    max_events: Annotated[int, Bound(least=0)] = 10
     """Restarts that a run may spend; refilled after a clean hour."""
     non_finite: Literal["stop", "skip", "rollback"] = "stop"
     """What follows a loss or gradient that is not finite: stop, skip the step, or go back to a checkpoint."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gangline.spec.codec import Document
-from gangline.spec.config.search_table import Dimension, Pruner, Sampler, Scalar
 from gangline.spec.measurements import Better
+from gangline.spec.search_table import Dimension, Pruner, Sampler, Scalar
 
 TrialState = Literal["waiting", "running", "ended", "pruned", "failed"]
 """`waiting`: proposed, its gang has not begun; `ended`: its value counts."""

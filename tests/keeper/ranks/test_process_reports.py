@@ -11,7 +11,7 @@ from gangline.keeper.ranks.process_reports import SETTLE_SECONDS, ProcessReports
 from gangline.keeper.ranks.process_tree import ProcessTree
 from gangline.keeper.ranks.rank_exit import RankExit
 from gangline.keeper.ranks.rank_processes import RankStart
-from gangline.spec.gang.processes import MOST_LISTED, ProcessFailure, ProcessReport, join_process_reports
+from gangline.spec.processes import MOST_LISTED, ProcessFailure, ProcessReport, join_process_reports
 
 LEADER, END = 100, 50.0
 

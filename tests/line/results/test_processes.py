@@ -7,7 +7,7 @@ from gangline.errors import GateError
 from gangline.line.results.processes import judge_processes, unseen_of_command
 from gangline.registry.publish_rules import check_gates
 from gangline.report.facts import verdict_text
-from gangline.spec.gang.processes import ProcessFailure, ProcessReport, UnseenProgram
+from gangline.spec.processes import ProcessFailure, ProcessReport, UnseenProgram
 from gangline.spec.run_flags import stage
 
 FAILED = ProcessFailure(rank=1, program="fit.py", what="Process-2 of fit.py", how="code 1", said="ValueError: no rows")

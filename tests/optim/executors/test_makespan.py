@@ -7,13 +7,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from tests.train.parallel.compress.ranks import on_ranks
+from tools.qwen3 import QWEN3
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from gangline.measure.matrix_costs import cost_table
 from gangline.optim.matrix_optimizer import MatrixOptimizer
 from gangline.optim.plan.optimizer_plan import PlanOptions
-from gangline.optim.plan.shapes import QWEN3
 from gangline.optim.plan.simulate import simulate
 from gangline.optim.plan.work import device_curve
 from gangline.optim.rules.muon import Muon

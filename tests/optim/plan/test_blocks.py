@@ -58,7 +58,7 @@ def test_a_given_size_of_buckets_and_steps_that_wait_have_none_of_a_block():
     waits = build_plan(layers(3), MuonSpec(), ranks=2)
     assert (len(waits.buckets), outstanding_bytes(waits)) == (1, 0.0)
     assert "overlap" not in explain(waits)
-    with pytest.raises(ConfigError, match="bucket_elements and c_max_bytes are 1 or more"):
+    with pytest.raises(ConfigError, match=r"optimizer\.bucket_elements: wanted 1 or more, found 0"):
         PlanOptions(bucket_elements=0)
 
 

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tools import optimizer_tables as tables
 from tools.published_schemes import contiguous, layerwise_2026_01, ping_pong
+from tools.qwen3 import QWEN3
 
 from gangline.errors import ConfigError
 from gangline.optim.plan.buckets import alpha_greedy
 from gangline.optim.plan.owners import balance_ratio, loads_of
-from gangline.optim.plan.shapes import QWEN3
 from gangline.units import Elements
 
 RATIOS = """

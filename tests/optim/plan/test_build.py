@@ -6,6 +6,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tools.qwen3 import QWEN3
 
 from gangline.errors import ConfigError
 from gangline.optim.plan.build import build_plan
@@ -13,7 +14,6 @@ from gangline.optim.plan.costs import DeviceCurve, MuonSpec, ShampooSpec, SoapSp
 from gangline.optim.plan.explain import explain
 from gangline.optim.plan.matrix import FragmentSplit, LogicalMatrix, MatrixStorage, fragments
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlanOptions
-from gangline.optim.plan.shapes import QWEN3
 
 SMALL = QWEN3["1.7B"].matrices("split")
 RULES = [MuonSpec(), MuonSpec(kernel="gram"), ShampooSpec(), SoapSpec()]

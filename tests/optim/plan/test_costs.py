@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tools.qwen3 import QWEN3
 
 from gangline.errors import ConfigError
 from gangline.optim.plan.costs import (
@@ -13,7 +14,6 @@ from gangline.optim.plan.costs import (
     SoapSpec,
     cost,
 )
-from gangline.optim.plan.shapes import QWEN3
 from gangline.units import Seconds
 
 MUON = [MuonSpec(kernel=kernel) for kernel in ("standard", "symmetric", "gram")]

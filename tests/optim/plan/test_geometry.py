@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tools.qwen3 import QWEN3
 
 from gangline.errors import ConfigError
 from gangline.optim.plan.buckets import buckets
@@ -12,7 +13,6 @@ from gangline.optim.plan.costs import DeviceCurve, MuonSpec, cost
 from gangline.optim.plan.geometry import GeometryProblem, choose_geometry
 from gangline.optim.plan.matrix import LogicalMatrix
 from gangline.optim.plan.owners import WorkItem, largest_first, loads_of
-from gangline.optim.plan.shapes import QWEN3
 from gangline.units import Bytes, Elements
 
 

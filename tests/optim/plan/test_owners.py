@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles.packing import brute_force_makespan, least_makespan_by_patterns
 from tools import optimizer_tables as tables
+from tools.qwen3 import QWEN3
 
 from gangline.errors import ConfigError
 from gangline.optim.plan.costs import MuonSpec, ShampooSpec, SoapSpec, cost
 from gangline.optim.plan.optimum_bound import least_makespan
 from gangline.optim.plan.owners import WorkItem, balance_ratio, largest_first, loads_of, owner_map
-from gangline.optim.plan.shapes import QWEN3
 from gangline.units import Bytes, Flops, Seconds
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 from tools import optimizer_tables as tables
+from tools.qwen3 import QWEN3
 
 from gangline.optim.plan.build import build_plan
 from gangline.optim.plan.costs import MuonSpec, cost
@@ -9,7 +10,6 @@ from gangline.optim.plan.groups import HostExchangeRate, HostItem, plan_groups
 from gangline.optim.plan.matrix import FragmentSplit, fragments
 from gangline.optim.plan.optimizer_plan import PlanOptions
 from gangline.optim.plan.owners import balance_ratio, loads_of
-from gangline.optim.plan.shapes import QWEN3
 from gangline.units import Bytes, Seconds
 
 MUON = MuonSpec()

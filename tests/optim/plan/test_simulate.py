@@ -2,6 +2,7 @@
 
 import pytest
 from tools import optimizer_tables as tables
+from tools.qwen3 import QWEN3
 
 from gangline.optim.plan.build import build_plan
 from gangline.optim.plan.costs import MuonSpec
@@ -9,7 +10,6 @@ from gangline.optim.plan.geometry import SyncRate
 from gangline.optim.plan.groups import HostExchangeRate
 from gangline.optim.plan.matrix import LogicalMatrix
 from gangline.optim.plan.optimizer_plan import PlanOptions
-from gangline.optim.plan.shapes import QWEN3
 from gangline.optim.plan.simulate import simulate
 
 

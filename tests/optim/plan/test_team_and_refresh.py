@@ -3,13 +3,13 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tools.qwen3 import QWEN3
 
 from gangline.errors import ConfigError
 from gangline.optim.plan.build import build_plan, stagger
 from gangline.optim.plan.costs import MuonSpec, ShampooSpec, SoapSpec, cost
 from gangline.optim.plan.optimizer_plan import PlanOptions
 from gangline.optim.plan.owners import WorkItem, loads_of, owner_map
-from gangline.optim.plan.shapes import QWEN3
 from gangline.optim.plan.team import team_size, teams
 from gangline.units import Flops
 

@@ -1,6 +1,7 @@
 """What a rule asks of a whole model, against its costs matrix by matrix."""
 
 import pytest
+from tools.qwen3 import QWEN3
 
 from gangline.optim.plan.costs import (
     DeviceCurve,
@@ -12,9 +13,9 @@ from gangline.optim.plan.costs import (
 )
 from gangline.optim.plan.matrix import LogicalMatrix
 from gangline.optim.plan.optimizer_plan import PlanOptions
-from gangline.optim.plan.shapes import QWEN3
 from gangline.optim.plan.work import matrix_work, rule_spec
-from gangline.spec.config.matrix_rule import OWNER_STATE_RULES, RULES
+from gangline.spec.config.matrix_options import RULES
+from gangline.spec.config.matrix_rule import OWNER_STATE_RULES, read_matrix_rule
 
 MATRICES = QWEN3["1.7B"].matrices("split")
 
@@ -54,12 +55,16 @@ def test_a_batch_takes_what_was_measured_of_as_many_as_fit():
 
 
 def test_rules_that_keep_state_at_owners_are_those_that_lines_name():
-    kept = [rule for rule in RULES if any(where == "owner" for *_, where in rule_spec(rule, {}).state((2, 2)).values())]
+    specs = {rule: rule_spec(options()) for rule, options in RULES.items()}
+    kept = [rule for rule, spec in specs.items() if any(where == "owner" for *_, where in spec.state((2, 2)).values())]
     assert tuple(kept) == OWNER_STATE_RULES
 
 
 def test_options_of_a_line_reach_the_costs():
-    assert rule_spec("muon", {"ns_steps": 3, "lr": 1.0}) == MuonSpec(steps=3)
-    assert rule_spec("soap", {"refresh_every": 7}) == SoapSpec(refresh_every=7)
-    assert rule_spec("shampoo", {}) == ShampooSpec()
-    assert rule_spec("model:Mine", {}) is None
+    def spec(**table):
+        return rule_spec(read_matrix_rule(table).options)
+
+    assert spec(rule="muon", ns_steps=3, lr=1.0) == MuonSpec(steps=3)
+    assert spec(rule="soap", refresh_every=7) == SoapSpec(refresh_every=7)
+    assert spec(rule="shampoo") == ShampooSpec()
+    assert spec(rule="model:Mine") is None

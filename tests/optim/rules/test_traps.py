@@ -13,13 +13,13 @@ from gangline.optim.rules import muon
 from gangline.optim.rules.muon import Muon
 from gangline.optim.rules.newton_schulz import newton_schulz
 from gangline.optim.rules.soap import Soap
-from gangline.spec.config.matrix_rule import RULES as OF_LINES
-from gangline.spec.config.matrix_rule import MatrixRuleTable
+from gangline.spec.config.matrix_options import RULES as OF_LINES
+from gangline.spec.config.matrix_rule import read_matrix_rule
 from gangline.train.parallel.line_optimizer import make_rule
 
 KERNELS = ["standard", "symmetric", "gram"]
 RULES = [
-    *(make_rule(MatrixRuleTable(rule=name)) for name in OF_LINES),
+    *(make_rule(read_matrix_rule({"rule": name})) for name in OF_LINES),
     Muon(dtype="float32"), Muon(kernel="gram", dtype="float32"), Soap(largest_side=10),
 ]  # fmt: skip
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.spec.name}-{getattr(rule, 'dtype', '')}")

@@ -8,6 +8,7 @@ from tests.planner.cases import SITE, SMALL, cpu, gpus, line
 from gangline.errors import ConfigError
 from gangline.planner.choice import choose_plan
 from gangline.planner.plans import make_plan, prove_plan
+from gangline.spec.config.bound_rules import bound_problems
 from gangline.spec.config.line import MeshTable
 from gangline.spec.config.rules_train import train_rules
 from gangline.spec.data_source import DataSource
@@ -16,7 +17,8 @@ from gangline.spec.plan import Compression
 
 
 def problems(**train):
-    return {each.key: str(each) for each in train_rules(line(**train).train)}
+    table = line(**train).train
+    return {each.key: str(each) for each in (*bound_problems(table, "train"), *train_rules(table))}
 
 
 def plan_of(asked, inventory):

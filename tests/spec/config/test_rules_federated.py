@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gangline.spec.config.bound_rules import bound_problems
 from gangline.spec.config.line import (
     DataTable,
     EvaluateTable,
@@ -14,7 +15,7 @@ from gangline.spec.config.line import (
     TrainTable,
 )
 from gangline.spec.config.load import line_digest, load_line
-from gangline.spec.config.rules_federated import federated_rules, federation_rules
+from gangline.spec.config.rules_federated import federated_rules, federated_table_rules, federation_rules
 from gangline.spec.config.site_tables import FederationTable
 from gangline.spec.federated import FederatedTable, SimulatedMembers
 from gangline.spec.plan import Compression, Recovery, StartCheckpoint
@@ -30,7 +31,9 @@ ON_CLUSTER = replace(
 
 
 def problems(line=GOOD, **changes):
-    return list(federated_rules(replace(line, federated=replace(TABLE, **changes))))
+    table = replace(TABLE, **changes)
+    own = [*bound_problems(table, "federated"), *federated_table_rules(table)]
+    return [*own, *federated_rules(replace(line, federated=table))]
 
 
 def keys(line=GOOD, **changes):

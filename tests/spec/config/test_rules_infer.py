@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from gangline.spec.config.bound_rules import bound_problems
 from gangline.spec.config.infer_table import InferTable, ServeGate
 from gangline.spec.config.line import GateTable, Line, ProjectTable, PublishTable, QualityGate, TrainTable
 from gangline.spec.config.rules_line import serve_rules
@@ -15,7 +16,7 @@ GOOD = Line(
 
 
 def keys(line):
-    return [problem.key for problem in serve_rules(line)]
+    return [problem.key for problem in (*bound_problems(line), *serve_rules(line))]
 
 
 def test_good_lines_have_no_problem():

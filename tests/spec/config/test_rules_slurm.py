@@ -2,6 +2,7 @@
 
 import pytest
 
+from gangline.spec.config.bound_rules import bound_problems
 from gangline.spec.config.rules_site import slurm_rules
 from gangline.spec.config.site_tables import SlurmTable
 
@@ -12,7 +13,8 @@ GOOD = SlurmTable(
 
 
 def keys(table, *, is_target=True):
-    return [problem.key for problem in slurm_rules(table, is_target=is_target)]
+    found = [*bound_problems(table, "slurm"), *slurm_rules(table, is_target=is_target)]
+    return [problem.key for problem in found]
 
 
 def test_good_table_has_no_problem():

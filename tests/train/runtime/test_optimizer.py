@@ -68,7 +68,7 @@ def test_frozen_parameters_are_left_out():
             r"optimizer.kernel: wanted one of standard, symmetric, gram, found 'fast'",
         ),
         ({"rule": "muon", "ns_coefficients": [1]}, r"optimizer.ns_coefficients: wanted 3 numbers, found a list of 1"),
-        ({"rule": "muon", "batch": 1.5}, r"optimizer.batch: wanted a whole number, 0 or more, found 1.5"),
+        ({"rule": "muon", "batch": 1.5}, r"optimizer.batch: wanted a whole number, 1 or more, found 1.5"),
         ({"rule": "muon", "exclude": "head"}, r"optimizer.exclude: wanted a list of parts of names, found 'head'"),
         ({"rule": "muon", "route": [{"split": "qkv"}]}, r"optimizer.route\[0\].match: wanted a pattern of names"),
         (

@@ -12,7 +12,7 @@ import pytest
 
 from gangline.keeper.ranks.process_tree import ProcessTree
 from gangline.procfs import state
-from gangline.spec.gang.processes import ProcessFailure
+from gangline.spec.processes import ProcessFailure
 from gangline.train.startup import report_file
 
 

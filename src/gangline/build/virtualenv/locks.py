@@ -8,9 +8,9 @@ from pathlib import Path
 from gangline.build.virtualenv.uv import Uv
 from gangline.errors import ConfigError
 from gangline.git.repository import Repository
-from gangline.spec.config.grammar import is_inside
 from gangline.spec.config.line import EnvTable
 from gangline.spec.config.lock import PUBLIC_INDEX, Pin, kind_of, lock_indexes, read_lock, read_pylock, read_toml
+from gangline.spec.globs import is_inside
 
 _MOST_PROJECTS = 1000
 _INDEX_NAME = re.compile(r"[a-z][a-z0-9-]{0,19}")

@@ -15,7 +15,7 @@ from gangline.cli.options import HERE, FabricOption, JsonOption, RepoOption, Sit
 from gangline.cli.output import print_json, print_or_write
 from gangline.cli.terminal import say, spinner
 from gangline.errors import ConfigError, GateError, UsageError
-from gangline.spec.config.problems import BYTES_PER_SECOND, FLOPS_PER_SECOND, SECONDS_LOST
+from gangline.spec.bounds import BYTES_PER_SECOND, FLOPS_PER_SECOND, SECONDS_LOST, Bound
 
 if TYPE_CHECKING:
     from gangline.fabric.placement.training import Order
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _LONGEST_LINE = 1 << 20
 """Characters of a log that are read at once; no ring of NCCL is as long."""
-_COUNTS = (1.0, 1e24)
+_COUNTS = Bound(least=1.0, most=1e24)
 """Parameters and tokens."""
 _EXAMPLE = "of an example network, not of yours: no fabric.toml was found; --fabric names one"
 app = typer.Typer(
@@ -118,12 +118,12 @@ def explain(
         raise UsageError(f"wanted --overlap of 0 or more below 1, found {overlap:g}")
     options = (
         ("parameters", parameters, _COUNTS), ("tokens", tokens, _COUNTS), ("flops", flops, FLOPS_PER_SECOND),
-        ("traffic", traffic, (0.0, BYTES_PER_SECOND[1])), ("write-seconds", write_seconds, SECONDS_LOST),
-        ("restart-seconds", restart_seconds, SECONDS_LOST),
+        ("traffic", traffic, Bound(least=0.0, most=BYTES_PER_SECOND.most)),
+        ("write-seconds", write_seconds, SECONDS_LOST), ("restart-seconds", restart_seconds, SECONDS_LOST),
     )  # fmt: skip
-    for name, value, (least, most) in options:
-        if not least <= value <= most:
-            raise UsageError(f"wanted --{name} from {least:g} to {most:g}, found {value:g}")
+    for name, value, bound in options:
+        if not bound.holds(value):
+            raise UsageError(f"wanted --{name} {bound.wanted.removeprefix('a number ')}, found {value:g}")
     network, links = _with_measured_links(fabric, repo, site) or (REFERENCE_FABRIC, _EXAMPLE)
     training = TrainingCase(
         parameters=parameters, tokens=tokens, flops_per_second=flops, traffic_bytes_per_second=traffic, overlap=overlap,

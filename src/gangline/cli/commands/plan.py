@@ -31,6 +31,7 @@ from gangline.line.request.run_request import resolve_request
 from gangline.line.request.targets import launcher_of, with_target
 from gangline.planner.known_gpus import GPUS_A_SERVER, KnownGpu, hypothetical_inventory, with_known_gpus, with_network
 from gangline.planner.layouts.layout import Layout, program_decides
+from gangline.spec.config.matrix_rule import read_matrix_rule
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 
@@ -252,7 +253,7 @@ def _document(found: "Preview", *, why: bool) -> dict[str, object]:
 def _matrix_plans(found: "Preview | HypotheticalPlan") -> "tuple[MatrixPlanReport, ...]":
     """Plan of each pipeline rank, slow for many GPUs; empty: no matrix rule, or it is known in ranks alone."""
     line, choice = found.request.line, found.choice
-    if line.optimizer.get("rule") is None:
+    if read_matrix_rule(line.optimizer) is None:
         return ()
     from gangline.line.stages.optimizer_plan import plan_reports
 

@@ -19,8 +19,10 @@ from gangline.units import format_bytes, format_count
 _RANKS_PLAN = "ranks plan the owners of their matrices, and tell their number"
 
 
-def matrix_rule_lines(line: Line, choice: PlanChoice, profile: ModelProfile | None, *, why: bool) -> Iterator[str]:
-    """Lines of a line that has a matrix rule; with `why` the most loaded owners and who updates each parameter."""
+def matrix_rule_lines(
+    rule: str, line: Line, choice: PlanChoice, profile: ModelProfile | None, *, why: bool
+) -> Iterator[str]:
+    """Lines of a plan with the matrix rule `rule`; with `why` the most loaded owners and who updates each parameter."""
     routed = routing(line, profile)
     is_shape = profile is not None and profile.transformer is not None and not profile.named
     work = profile.matrix_work if profile else None
@@ -29,9 +31,9 @@ def matrix_rule_lines(line: Line, choice: PlanChoice, profile: ModelProfile | No
         if is_shape:
             yield "exclude and routes do not count: a shape has no names"
     elif is_shape:
-        yield f"{line.optimizer['rule']}: its costs are not known before the run, it counts as the elementwise rule"
+        yield f"{rule}: its costs are not known before the run, it counts as the elementwise rule"
     elif not routed:
-        yield f"{line.optimizer['rule']}: its matrices are not known before the run"
+        yield f"{rule}: its matrices are not known before the run"
     if routed or (work is not None and why):
         yield from _owners(line, choice, profile, why=why)
     if routed and why:

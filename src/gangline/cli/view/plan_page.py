@@ -10,6 +10,7 @@ from gangline.planner.layouts.layout import program_decides
 from gangline.planner.pool import gpu_table
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
+from gangline.spec.config.matrix_rule import read_matrix_rule
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import GradientBuckets
@@ -209,11 +210,11 @@ def _saves(found: Planned) -> Iterator[Fact]:
 
 def _optimizer(found: Planned, *, why: bool) -> list[Fact]:
     """Work of the matrix rule and the owners of its updates, with `why` who updates what; none of a line without it."""
-    if found.request.line.optimizer.get("rule") is None:
+    if (table := read_matrix_rule(found.request.line.optimizer)) is None:
         return []
     from gangline.cli.view.matrix_rule_lines import matrix_rule_lines  # most lines have no matrix rule
 
-    lines = matrix_rule_lines(found.request.line, found.choice, found.profile, why=why)
+    lines = matrix_rule_lines(table.rule, found.request.line, found.choice, found.profile, why=why)
     return [("" if number else "optimizer", line) for number, line in enumerate(lines)]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gangline.fabric.traffic.rings import group_edges, ring_crossings
 from gangline.spec.gang.podset import PlacedServer
-from gangline.spec.gang.rank_order import GroupEdges, MovedNode, RankOrder, SplitTile
+from gangline.spec.rank_order import GroupEdges, MovedNode, RankOrder, SplitTile
 
 _MOST_NAMED = 20
 _MOST_PAIRS = 64

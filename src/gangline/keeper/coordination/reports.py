@@ -10,7 +10,7 @@ from gangline.keeper.ranks.rank_processes import MOST_LEFTOVERS
 from gangline.keeper.ranks.stop_request import StopRequest
 from gangline.keeper.ranks.watchdog import Hang
 from gangline.spec.codec import from_plain, to_plain
-from gangline.spec.gang.processes import ProcessReport, join_process_reports
+from gangline.spec.processes import ProcessReport, join_process_reports
 
 LOG_LINES = 10
 _LINE_CHARACTERS = 2000

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gangline.keeper.ranks.rank_exit import RankExit
 from gangline.keeper.ranks.stop_request import StopRequest
 from gangline.keeper.ranks.watchdog import Hang
-from gangline.spec.gang.processes import ProcessReport
+from gangline.spec.processes import ProcessReport
 
 CULPRIT_SECONDS = 1.0
 """Wait for the first failure while only ranks that lost a peer have ended, on a node and on all nodes."""

@@ -12,8 +12,8 @@ from gangline.keeper.ranks.rank_exit import RankExit
 from gangline.keeper.ranks.rank_processes import RankStart
 from gangline.procfs import state, waited_for_children
 from gangline.sanitize import conceal
-from gangline.spec.gang.processes import ProcessFailure, ProcessReport, join_process_reports
 from gangline.spec.gang.status import read_event
+from gangline.spec.processes import ProcessFailure, ProcessReport, join_process_reports
 from gangline.storage.folder.safe_paths import open_plain
 
 MOST_BYTES = 1 << 20

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gangline.spec.gang.processes import ProcessFailure, UnseenProgram, cut_failure
+from gangline.spec.processes import ProcessFailure, UnseenProgram, cut_failure
 
 _VANISHED = "it ended without a report: by a signal, or by native code"
 

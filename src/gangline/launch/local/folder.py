@@ -55,8 +55,6 @@ class LaunchedGang:
     keepers: tuple[Process, ...]
     commands: tuple[tuple[str, ...], ...] = ()
     """Command line of each keeper in a sandbox; empty: no sandbox."""
-    control_port: int | None = None
-    """Port of gangs that an earlier version started; now the keeper of node 0 takes a free port."""
 
 
 @dataclass(frozen=True, slots=True)

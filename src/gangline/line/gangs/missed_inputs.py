@@ -14,9 +14,8 @@ from gangline.git.repository import Repository
 from gangline.launch.sandbox.environment import is_secret, passed_on
 from gangline.launch.sandbox.view import is_there
 from gangline.sanitize import clean
-from gangline.spec.config.grammar import is_inside
 from gangline.spec.config.line import ProjectTable
-from gangline.spec.globs import any_matches
+from gangline.spec.globs import any_matches, is_inside
 
 _ABSENT = re.compile(r"(?:FileNotFoundError|No such file or directory).*?['\"]([^'\"]+)['\"]")
 _SHOWN = 3

@@ -7,7 +7,7 @@ from gangline.fabric.traffic.rings import rank_table
 from gangline.launch.protocol import GangStatus
 from gangline.line.gangs.stated_network import read_measurement
 from gangline.line.record.context import RunContext
-from gangline.spec.gang.rank_order import RankOrder, SplitTile
+from gangline.spec.rank_order import RankOrder, SplitTile
 from gangline.spec.record import SPLIT, Artifact
 from gangline.storage.objects.blobs import PREFIX, put_blob
 

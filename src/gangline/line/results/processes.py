@@ -12,7 +12,9 @@ from gangline.line.gangs.attempts import FinishedGang
 from gangline.line.record.context import RunContext
 from gangline.sanitize import clean
 from gangline.spec.codec import from_plain
-from gangline.spec.gang.processes import (
+from gangline.spec.gang.status import GangEnd
+from gangline.spec.measurements import Answer
+from gangline.spec.processes import (
     MOST_LISTED,
     ProcessFailure,
     ProcessReport,
@@ -20,8 +22,6 @@ from gangline.spec.gang.processes import (
     cut_failure,
     join_process_reports,
 )
-from gangline.spec.gang.status import GangEnd
-from gangline.spec.measurements import Answer
 from gangline.spec.record import Gate, Record
 from gangline.train.startup.processes import own_program
 from gangline.train.startup.programs import TOOLS

@@ -19,6 +19,7 @@ from gangline.planner.pool import gpu_table
 from gangline.planner.request import PlanRequest
 from gangline.planner.settings import WEIGHT_BYTES
 from gangline.spec.config.line import Line
+from gangline.spec.config.matrix_rule import read_matrix_rule
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.profile import ModelProfile
@@ -56,7 +57,7 @@ def plan_hypothetically(
         raise ConfigError("plan.transformer: wanted the shape of the model, found none")
 
     profile = formula_profile(model)
-    if line.optimizer.get("rule") is not None:
+    if read_matrix_rule(line.optimizer) is not None:
         from gangline.line.stages.optimizer_plan import with_matrix_work  # most lines have no matrix rule
 
         profile = with_matrix_work(line, profile) or profile

@@ -9,7 +9,8 @@ from gangline.errors import ConfigError, TrainingError
 from gangline.launch.sandbox.environment import passed_on
 from gangline.line.stages.optimizer_plan import line_matrices
 from gangline.spec.config.line import Line
-from gangline.spec.config.matrix_rule import RULES
+from gangline.spec.config.matrix_options import RULES
+from gangline.spec.config.matrix_rule import read_matrix_rule
 from gangline.spec.devices import Inventory
 from gangline.spec.plan import Device
 from gangline.spec.profile import ModelProfile
@@ -26,11 +27,11 @@ def measured_cost_table(line: Line, profile: ModelProfile | None, inventory: Inv
             those of a cluster.
         TrainingError: The process failed.
     """
-    rule, matrices = line.optimizer.get("rule"), line_matrices(line, profile)
-    if rule not in RULES or not matrices:
+    table, matrices = read_matrix_rule(line.optimizer), line_matrices(line, profile)
+    if table is None or table.rule not in RULES or not matrices:
         raise ConfigError(
             f"--measure-costs: wanted a line with one of the rules {', '.join(RULES)} and a model with matrices, found "
-            f"{f'rule {rule!r}' if rule else 'none'} and {len(matrices)} matrices; "
+            f"{f'rule {table.rule!r}' if table else 'none'} and {len(matrices)} matrices; "
             "gangline.measure.matrix_costs.cost_table measures a rule of your own"
         )
     if inventory.origin != "this machine":

@@ -8,7 +8,7 @@ from gangline.optim.plan.geometry import SyncRate
 from gangline.optim.plan.matrix import LogicalMatrix, fragments
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlanOptions
 from gangline.optim.plan.phases import MatrixPlanReport, report_of
-from gangline.optim.plan.routing import Route, RoutedParameter, route_parameters
+from gangline.optim.plan.routing import RoutedParameter, route_parameters
 from gangline.optim.plan.simulate import StepPrediction, simulate
 from gangline.optim.plan.work import device_curve, matrix_work, rule_spec
 from gangline.planner.cost.memory import num_owners
@@ -38,11 +38,11 @@ def with_matrix_work(line: Line, profile: ModelProfile | None) -> ModelProfile |
     table = _table(line, profile)
     if table is None or profile is None:
         return profile
-    spec, matrices = rule_spec(table.rule, table.options), line_matrices(line, profile)
+    spec, matrices = rule_spec(table.options), line_matrices(line, profile)
     if spec is None or not matrices:
         return profile
     work = matrix_work(
-        matrices, spec, PlanOptions(**table.plan),
+        matrices, spec, PlanOptions.of(table.plan),
         measured=None if table.cost is None else device_curve("cuda", table.cost),  # its curve fills gaps alone
     )  # fmt: skip
     return replace(profile, matrix_work=work)
@@ -71,11 +71,11 @@ def optimizer_plans(
     table, mesh = _table(line, profile), shape.mesh
     if table is None or profile is None:
         return ()
-    spec, matrices = rule_spec(table.rule, table.options), line_matrices(line, profile)
+    spec, matrices = rule_spec(table.options), line_matrices(line, profile)
     if spec is None or not matrices:
         return ()
     hosts = mesh.dp_shard * mesh.cp * mesh.tp
-    options = PlanOptions(**table.plan, device=device_curve(device, table.cost))
+    options = PlanOptions.of(table.plan, device_curve(device, table.cost))
     owners = 1 if table.repeats else num_owners(shape, None) // hosts
     held = _by_pipeline_rank(matrices, profile, mesh.pp, pp_schedule) if mesh.pp > 1 else [matrices]
     return tuple(build_plan(each, spec, ranks=owners, hosts=hosts, options=options) for each in held if each)
@@ -142,8 +142,7 @@ def _table(line: Line, profile: ModelProfile | None) -> MatrixRuleTable | None:
 
 
 def _routed(table: MatrixRuleTable, profile: ModelProfile) -> tuple[RoutedParameter, ...]:
-    routes = [Route(**each) for each in table.routes]
-    return route_parameters(profile.named, exclude=table.exclude, routes=routes)
+    return route_parameters(profile.named, exclude=table.exclude, routes=table.routes)
 
 
 def line_matrices(line: Line, profile: ModelProfile | None) -> list[LogicalMatrix]:

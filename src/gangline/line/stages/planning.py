@@ -23,6 +23,7 @@ from gangline.planner.plans import choice_of_run, line_of_worker, make_plan, rea
 from gangline.planner.proof import make_proof_plan
 from gangline.planner.request import PlanRequest
 from gangline.spec.config.line import Line
+from gangline.spec.config.matrix_rule import read_matrix_rule
 from gangline.spec.config.site import Site
 from gangline.spec.data_source import DataSource
 from gangline.spec.devices import Inventory
@@ -107,7 +108,7 @@ def plan_run(
         traced = "tracing a step of the model, " if line.project.task else ""
         notify(f"{traced}inspecting the devices")
     seen = _with_shape(line, inspect_model(request.model, home=home, runner=request.runner))
-    if line.optimizer.get("rule") is not None:
+    if read_matrix_rule(line.optimizer) is not None:
         from gangline.line.stages.optimizer_plan import with_matrix_work  # most lines have no matrix rule
 
         seen = replace(seen, profile=with_matrix_work(line, seen.profile))

@@ -31,9 +31,9 @@ from gangline.line.stages.earlier_training import find_training, train_key
 from gangline.line.stages.submit import with_gang
 from gangline.sanitize import clean
 from gangline.spec.codec import canonical, to_plain
-from gangline.spec.gang.processes import ProcessReport
 from gangline.spec.gpu_names import other_kinds
 from gangline.spec.measurements import Curve
+from gangline.spec.processes import ProcessReport
 from gangline.spec.program_files import OUTPUTS_KIND, SAVE_KIND, RuntimeReport
 from gangline.spec.record import UNDECLARED, UNREPORTED, Record
 from gangline.spec.run_flags import NOT_FINITE, STEPS_TOLD, stage

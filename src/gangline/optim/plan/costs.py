@@ -7,10 +7,10 @@ from statistics import median
 from typing import Literal, Protocol
 
 from gangline.errors import ConfigError
+from gangline.spec.config.matrix_options import MuonKernel
 from gangline.units import Flops, Seconds
 
 Shape = tuple[int, int]
-MuonKernel = Literal["standard", "symmetric", "gram"]
 StateShapes = Mapping[str, tuple[Shape, str, Literal["sharded", "owner"]]]
 """Name of each state tensor to its shape, its dtype and where it is: as the parameter, or at the owner alone."""
 

@@ -11,10 +11,10 @@ from typing import Literal
 from gangline.errors import ConfigError
 from gangline.optim.plan.buckets import GradientBuffer, alpha_greedy
 from gangline.optim.plan.owners import WorkItem, balance_ratio, largest_first, loads_of, owner_map
+from gangline.spec.config.matrix_options import GeometryChoice
 from gangline.units import Bytes
 
 Geometry = Literal["contiguous", "permuted", "owner"]
-GeometryChoice = Literal["auto", "contiguous", "permuted", "owner"]
 MOST_PADDING = 1.3
 """Limit of a permuted bucket: elements sent over those that it holds."""
 _PREFERRED: tuple[Geometry, ...] = ("permuted", "owner", "contiguous")

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import prod
-from typing import Literal
 
 from gangline.errors import ConfigError
+from gangline.spec.config.matrix_options import SplitKind
 from gangline.units import Bytes, Elements
 
-SplitKind = Literal["none", "gate_up", "gate_up_interleaved", "qkv", "qkv_by_group", "stack"]
 RowRanges = tuple[tuple[int, int], ...]
 """Half-open ranges of stored rows, in the order in which the fragment has them."""
 

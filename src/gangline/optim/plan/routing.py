@@ -5,33 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Literal
 
 from gangline.errors import ConfigError
-from gangline.optim.plan.matrix import FragmentSplit, SplitKind, fragments
+from gangline.optim.plan.matrix import FragmentSplit, fragments
+from gangline.spec.config.matrix_options import ParameterKind, Route
 from gangline.spec.config.matrix_rule import EXCLUDE
 from gangline.spec.profile import NamedParameter
-
-ParameterKind = Literal["matrix", "elementwise"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Route:
-    """What becomes of parameters whose names match a pattern; it goes before everything else."""
-
-    match: str
-    """`layers.*.mlp.fc1.weight`: `*` is any text, dots included."""
-    kind: ParameterKind = "matrix"
-    split: SplitKind = "none"
-    heads: int = 0
-    """Number of query heads; of `qkv` and `qkv_by_group` alone, as the two below."""
-    kv_heads: int = 0
-    head_dim: int = 0
-
-    @property
-    def fragment_split(self) -> FragmentSplit:
-        """Its split rule."""
-        return FragmentSplit(kind=self.split, heads=self.heads, kv_heads=self.kv_heads, head_dim=self.head_dim)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +66,7 @@ def _routed(each: NamedParameter, exclude: Sequence[str], routes: Sequence[Route
     if len(matching) > 1:
         raise ConfigError(f"optimizer.route: {matching[0].match!r} and {matching[1].match!r} both match {each.name}")
     if matching:
-        kind, split = matching[0].kind, matching[0].fragment_split
+        kind, split = matching[0].kind, split_of(matching[0])
         if kind == "matrix":
             fragments(each.name, each.shape, split)  # or a ConfigError
         return RoutedParameter(parameter=each, kind=kind, split=split, reason=f"route {matching[0].match}")
@@ -104,6 +83,11 @@ def _routed(each: NamedParameter, exclude: Sequence[str], routes: Sequence[Route
             "first of three dimensions counts matrices, or kind = 'elementwise'"
         )
     return RoutedParameter(parameter=each, kind="matrix", reason="a matrix")
+
+
+def split_of(route: Route) -> FragmentSplit:
+    """How a route says that a fused parameter falls into matrices."""
+    return FragmentSplit(kind=route.split, heads=route.heads, kv_heads=route.kv_heads, head_dim=route.head_dim)
 
 
 def explain_routing(routed: Sequence[RoutedParameter]) -> str:

@@ -18,21 +18,26 @@ from gangline.optim.plan.costs import (
 )
 from gangline.optim.plan.matrix import LogicalMatrix
 from gangline.optim.plan.optimizer_plan import PlanOptions
+from gangline.spec.config.matrix_options import (
+    MatrixOptions,
+    MuonOptions,
+    ShampooOptions,
+    SoapOptions,
+)
 from gangline.spec.profile import MatrixWork
 
 _BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
-def rule_spec(rule: str, options: Mapping[str, Any]) -> RuleSpec | None:
-    """What is known of a rule of a line with some options; None: a class of its own, whose costs only ranks know."""
-    match rule:
-        case "muon":
-            known = (("kernel", "kernel"), ("steps", "ns_steps"), ("dtype", "dtype"))
-            return MuonSpec(**{name: options[key] for name, key in known if key in options})
-        case "shampoo":
-            return ShampooSpec(**{name: options[name] for name in ("refresh_every",) if name in options})
-        case "soap":
-            return SoapSpec(**{name: options[name] for name in ("refresh_every", "largest_side") if name in options})
+def rule_spec(options: MatrixOptions | Mapping[str, Any]) -> RuleSpec | None:
+    """What is known of a rule with these options; None: a class of its own, whose costs only ranks know."""
+    match options:
+        case MuonOptions():
+            return MuonSpec(kernel=options.kernel, steps=options.ns_steps, dtype=options.dtype)
+        case ShampooOptions():
+            return ShampooSpec(refresh_every=options.refresh_every)
+        case SoapOptions():
+            return SoapSpec(refresh_every=options.refresh_every, largest_side=options.largest_side)
     return None
 
 

@@ -3,53 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import sqrt
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gangline.errors import ConfigError
-from gangline.optim.plan.costs import MuonKernel, MuonSpec, Shape
+from gangline.optim.plan.costs import MuonSpec, Shape
 from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options, Total
-from gangline.optim.rules.newton_schulz import Coefficients, newton_schulz, shared_newton_schulz
-
-AdjustLr = Literal["original", "match_rms_adamw", "spectral_unclamped"]
-ProductDtype = Literal["bfloat16", "float32"]
+from gangline.optim.rules.newton_schulz import newton_schulz, shared_newton_schulz
+from gangline.spec.config.matrix_options import AdjustLr, MuonOptions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Muon(MatrixRule):
-    """Options as those of `torch.optim.Muon`; `eps`, `kernel` and `dtype` say where they differ.
-
-    Raises:
-        ConfigError: An option is out of its range.
-    """
-
-    lr: float = 1e-3
-    weight_decay: float = 0.1
-    momentum: float = 0.95
-    nesterov: bool = True
-    ns_coefficients: Coefficients = (3.4445, -4.7750, 2.0315)
-    eps: float = 0.0
-    """Smaller norms count as it. torch has 1e-7: below it, the update shrinks with the gradient."""
-    ns_steps: int = 5
-    adjust_lr_fn: AdjustLr | None = None
-    """Factor of `lr` by the shape of the whole matrix; None: `original`."""
-    kernel: MuonKernel = "standard"
-    dtype: ProductDtype = "bfloat16"
-    """Type of the products; momentum is float32 in both cases, whatever the parameter is."""
-
-    def __post_init__(self) -> None:
-        if min(self.lr, self.weight_decay, self.momentum, self.eps) < 0 or len(self.ns_coefficients) != 3:
-            raise ConfigError(
-                f"lr, weight_decay, momentum and eps of Muon are 0 or more, ns_coefficients are three; found {self}"
-            )
-        if not 0 < self.ns_steps < 100:
-            raise ConfigError(f"ns_steps is from 1 to 99, found {self.ns_steps}")
-        for name, known in (("kernel", MuonKernel), ("dtype", ProductDtype), ("adjust_lr_fn", AdjustLr)):
-            found = getattr(self, name)
-            if found not in get_args(known) and not (name == "adjust_lr_fn" and found is None):
-                raise ConfigError(f"{name} of Muon is one of {', '.join(get_args(known))}, found {found!r}")
+class Muon(MuonOptions, MatrixRule):
+    """The rule with its options."""
 
     @property
     def spec(self) -> MuonSpec:

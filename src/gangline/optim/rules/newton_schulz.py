@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from gangline.errors import ConfigError
-from gangline.optim.plan.costs import MuonKernel
 from gangline.optim.rules.precision import ieee_products
+from gangline.spec.config.matrix_options import MuonKernel
 
 Coefficients = tuple[float, float, float]
 """Coefficients of the polynomial: of X, of X^3 and of X^5."""

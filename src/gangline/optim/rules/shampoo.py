@@ -10,34 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gangline.errors import ConfigError
 from gangline.optim.plan.costs import ShampooSpec
 from gangline.optim.rules.factors import SIDES, FactorRule, accumulate_factors, eigenvectors
 from gangline.optim.rules.matrix_rule import MatrixState, Options
+from gangline.spec.config.matrix_options import ShampooOptions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shampoo(FactorRule):
-    """Averages of gradients and factors, roots refreshed now and then.
-
-    Raises:
-        ConfigError: An option is out of its range.
-    """
-
-    lr: float = 1e-3
-    betas: tuple[float, float] = (0.9, 0.999)
-    """Decay of the gradient and of the factors."""
-    eps: float = 1e-4
-    """Added to the eigenvalues of a factor, as a share of the largest: below 1e-7 it is lost in those of float32."""
-    weight_decay: float = 0.01
-    refresh_every: int = 10
-    """Steps from one computation of the roots to the next; the first step has one of its own."""
-
-    def __post_init__(self) -> None:
-        if min(self.lr, self.weight_decay) < 0 or not all(0 <= beta < 1 for beta in self.betas):
-            raise ConfigError(f"lr and weight_decay of Shampoo are 0 or more, betas from 0 to below 1; found {self}")
-        if self.eps <= 0 or self.refresh_every < 1:
-            raise ConfigError(f"eps of Shampoo is above 0, refresh_every 1 or more; found {self}")
+class Shampoo(ShampooOptions, FactorRule):
+    """The rule with its options."""
 
     @property
     def spec(self) -> ShampooSpec:

@@ -12,38 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gangline.errors import ConfigError
 from gangline.optim.plan.costs import SoapSpec
 from gangline.optim.rules.factors import SIDES, FactorRule, accumulate_factors, eigenvectors
 from gangline.optim.rules.matrix_rule import MatrixState, Options
+from gangline.spec.config.matrix_options import SoapOptions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Soap(FactorRule):
-    """Options of the authors' code, `refresh_every` being its `precondition_frequency`.
-
-    Raises:
-        ConfigError: An option is out of its range.
-    """
-
-    lr: float = 3e-3
-    betas: tuple[float, float] = (0.95, 0.95)
-    shampoo_beta: float = 0.95
-    """Decay of the factors."""
-    eps: float = 1e-8
-    weight_decay: float = 0.01
-    refresh_every: int = 10
-    """Steps from one correction of the bases to the next; the first step makes them."""
-    largest_side: int = 10_000
-    """Longer sides keep the basis in which the parameter is given."""
-
-    def __post_init__(self) -> None:
-        if min(self.lr, self.weight_decay, self.eps) < 0:
-            raise ConfigError(f"lr, weight_decay and eps of SOAP are 0 or more; found {self}")
-        if not all(0 <= beta < 1 for beta in (*self.betas, self.shampoo_beta)):
-            raise ConfigError(f"betas and shampoo_beta of SOAP are from 0 to below 1; found {self}")
-        if min(self.refresh_every, self.largest_side) < 1:
-            raise ConfigError(f"refresh_every and largest_side of SOAP are 1 or more; found {self}")
+class Soap(SoapOptions, FactorRule):
+    """The rule with its options."""
 
     @property
     def spec(self) -> SoapSpec:

@@ -4,9 +4,10 @@ A stage is a node, and the schedule is the one with the smallest bubble. Planner
 words.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
+from typing import Any
 
 from gangline.errors import ConfigError
 from gangline.planner.layouts.bubble import (
@@ -21,6 +22,7 @@ from gangline.planner.layouts.bubble import (
 from gangline.planner.layouts.degrees import tensor_mesh
 from gangline.planner.layouts.schedules import SPLIT, num_stages
 from gangline.spec.config.line import Line
+from gangline.spec.config.matrix_rule import read_matrix_rule
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import PipelineSchedule, Plan
 from gangline.spec.profile import ModelProfile, PipelinePieces, Trace
@@ -177,7 +179,7 @@ def pipeline_conflicts_of_line(line: Line, mesh: Mesh) -> list[str]:
     return [] if mesh.pp == 1 else list(_conflicts(
         pp=mesh.pp, command=line.project.command is not None, stragglers=train.recovery.stragglers,
         compiled=train.compile, schedule=train.mesh.pp_schedule, compression=train.compression.kind, chunks=chunks,
-        overlaps=line.optimizer.get("overlap") == "forward",
+        overlaps=_overlaps(line.optimizer),
     ))  # fmt: skip
 
 
@@ -186,8 +188,14 @@ def pipeline_conflicts_of_plan(plan: Plan) -> list[str]:
     return list(_conflicts(
         pp=plan.mesh.pp, command=plan.program.task is None, stragglers=plan.recovery.stragglers,
         compiled=plan.compile, schedule=plan.pp_schedule, compression=plan.compression.kind,
-        chunks=plan.memory.loss_chunks, overlaps=plan.optimizer.get("overlap") == "forward",
+        chunks=plan.memory.loss_chunks, overlaps=_overlaps(plan.optimizer),
     ))  # fmt: skip
+
+
+def _overlaps(optimizer: Mapping[str, Any]) -> bool:
+    """Whether updates of matrices travel during the forward pass."""
+    rule = read_matrix_rule(optimizer)
+    return rule is not None and rule.overlaps
 
 
 def _conflicts(

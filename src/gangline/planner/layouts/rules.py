@@ -12,6 +12,7 @@ from gangline.spec.config.matrix_rule import (
     OWNER_STATE_RULES,
     OWNER_STATE_WHILE_LIVE,
     REPEATS_UNDER_ZERO1,
+    read_matrix_rule,
 )
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Device
@@ -75,7 +76,8 @@ def compression_obstacle(line: Line, mesh: Mesh) -> str | None:
 
 def overlap_obstacle(line: Line, mesh: Mesh) -> str | None:
     """Why `optimizer.overlap` has no meaning on `mesh`, or does not go with other options; None: neither."""
-    if line.optimizer.get("overlap") != "forward":
+    rule = read_matrix_rule(line.optimizer)
+    if rule is None or not rule.overlaps:
         return None
     if line.train.recovery.mode == "live":
         return OVERLAP_WHILE_LIVE
@@ -91,11 +93,13 @@ def overlap_obstacle(line: Line, mesh: Mesh) -> str | None:
 
 def copies_obstacle(line: Line, layout: Layout) -> str | None:
     """Why ranks with copies cannot do with matrices what `optimizer.copies` says; None: they can."""
-    rule, repeats = line.optimizer.get("rule"), line.optimizer.get("copies") == "repeat"
-    if repeats and layout.wrapping.shares_optimizer:
+    table = read_matrix_rule(line.optimizer)
+    if table is None:
+        return None
+    if table.repeats and layout.wrapping.shares_optimizer:
         return REPEATS_UNDER_ZERO1
-    if not repeats and rule in OWNER_STATE_RULES and line.train.recovery.mode == "live":
-        return OWNER_STATE_WHILE_LIVE.format(rule=rule)
+    if not table.repeats and table.rule in OWNER_STATE_RULES and line.train.recovery.mode == "live":
+        return OWNER_STATE_WHILE_LIVE.format(rule=table.rule)
     return None
 
 

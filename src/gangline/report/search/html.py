@@ -28,9 +28,9 @@ from gangline.report.search.text import (
 from gangline.report.svg import HEIGHT, WIDTH, Chart, Frame, grid, polyline, rect, svg
 from gangline.report.text import clean, percent
 from gangline.sanitize import sanitized
-from gangline.spec.config.search_table import Dimension, Scalar
 from gangline.spec.measurements import CurvePoint
 from gangline.spec.search import SearchView, Trial
+from gangline.spec.search_table import Dimension, Scalar
 from gangline.units import format_number
 
 MOST_LINES = 200

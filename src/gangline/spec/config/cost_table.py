@@ -8,8 +8,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gangline.spec.config.grammar import is_inside
 from gangline.spec.config.problems import ConfigProblem, one_of, shorten, show
+from gangline.spec.globs import is_inside
 
 KEY = "optimizer.cost"
 MODEL = "model"

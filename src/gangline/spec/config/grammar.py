@@ -2,7 +2,6 @@
 
 import re
 from ipaddress import ip_network
-from pathlib import PurePosixPath
 
 SLUG = re.compile(r"[a-z][a-z0-9-]{0,19}")
 TASK = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -29,18 +28,8 @@ AWS_IDENTITY = re.compile(r"aws:(role|cli|(profile|cli):[A-Za-z0-9_.@+/-]+)")
 LISTEN = re.compile(r"(?P<host>\[[0-9a-f:]+\]|[A-Za-z0-9.-]+):(?P<port>\d{1,5})")
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
-_LONGEST_PATH = 1024
-"""A glob is matched with every file of a commit: its length is bounded."""
 _CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 _CRON_PART = re.compile(r"(\*|(\d{1,2})(-(\d{1,2}))?)(/(\d{1,2}))?")
-
-
-def is_inside(path: str) -> bool:
-    """Is this path or glob relative, of a usable length, and does it stay where it starts?"""
-    if len(path) > _LONGEST_PATH:
-        return False
-    parts = PurePosixPath(path).parts
-    return bool(path.strip()) and not path.startswith("/") and ".." not in parts and not re.search(r"[\\\0\n]", path)
 
 
 def is_git_name(name: str) -> bool:

@@ -1,7 +1,9 @@
 """Tables of inference as frozen data: `[infer]` of a line, its gate, and `[infer]` and `[kserve]` of a site."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from gangline.spec.bounds import Bound
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -11,11 +13,11 @@ class InferTable:
     handler: str | None = None
     """`module:Class` of the repository with `load(folder)`, `predict(batch)`, `inputs` and `outputs`; none: the task's
     model."""
-    batch: int = 1
+    batch: Annotated[int, Bound(least=1)] = 1
     """Most samples of one forward pass."""
-    wait_ms: float = 2.0
+    wait_ms: Annotated[float, Bound(least=0)] = 2.0
     """Longest time that a request waits for others of its batch."""
-    queue: int = 64
+    queue: Annotated[int, Bound(least=1)] = 64
     """Requests that may wait; further ones are refused with 429."""
 
 
@@ -23,11 +25,15 @@ class InferTable:
 class ServeGate:
     """Limits of a candidate that is started as it would be served, `gate.serve`."""
 
-    p99_ms: float | None = None
+    p99_ms: Annotated[float | None, Bound(above=0, words="a number above 0", works="leave it out for none")] = None
     """Longest answer of 99 in 100 requests."""
-    memory_bytes: float | None = None
+    memory_bytes: Annotated[float | None, Bound(above=0, words="a number above 0", works="leave it out for none")] = (
+        None
+    )
     """Most memory of the server."""
-    worse_percent: float | None = None
+    worse_percent: Annotated[float | None, Bound(above=0, words="a number above 0", works="leave it out for none")] = (
+        None
+    )
     """How much slower or fatter than the base it may be, both measured in turns on one machine."""
 
 
@@ -37,9 +43,9 @@ class SiteInferTable:
 
     host: str = "127.0.0.1"
     """Address; beyond loopback it demands a token."""
-    port: int = 8080
+    port: Annotated[int, Bound(least=1, most=65_535, words="a port of 1 to 65535", works="8080 is the default")] = 8080
     """Port of the REST API."""
-    max_request_bytes: float = 16e6
+    max_request_bytes: Annotated[float, Bound(least=1)] = 16e6
     """Larger requests are refused before they are read."""
     python: str | None = None
     """Interpreter of an environment that has `gangline[infer]`; none: the one that `make infer` makes."""

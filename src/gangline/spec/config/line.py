@@ -1,11 +1,11 @@
 """`line.toml` as frozen data: every key, its default and the rule about itself. `spec.config.load` reads it."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from gangline.spec.bounds import Bound
 from gangline.spec.compression import Compression
 from gangline.spec.config.infer_table import InferTable, ServeGate
-from gangline.spec.config.search_table import SearchTable
 from gangline.spec.data_source import Order
 from gangline.spec.federated import FederatedTable
 from gangline.spec.measurements import Better
@@ -18,9 +18,11 @@ from gangline.spec.plan import (
     Schedule,
     StartCheckpoint,
 )
+from gangline.spec.search_table import SearchTable
 from gangline.spec.transformer import Transformer
 
 Auto = Literal["auto"]
+_DEGREE = Bound(least=1, works="leave an unused axis out")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +88,7 @@ class MixTable:
 
     shards: str
     """`dataset:NAME[@VERSION or @ALIAS]`."""
-    weight: float
+    weight: Annotated[float, Bound(above=0, words="a number above 0", works="leave the set out")]
     """Share of the samples, relative to the other data sets."""
 
 
@@ -104,18 +106,22 @@ class DataTable:
     order: Order | Auto = "auto"
     """window: groups of `data.window` shards are shuffled together; full: one permutation of all samples; file: as
     they lie in the shards; auto: window for data sets, full otherwise."""
-    window: int = 8
+    window: Annotated[int, Bound(least=1, works="8 is the default")] = 8
     """Shards that are shuffled together."""
-    parts: int = 1
+    parts: Annotated[int, Bound(least=1, works="1 is the default")] = 1
     """Independent streams of shards: with 16, each of 16 servers reads a sixteenth of the bytes."""
-    workers: int | Auto = "auto"
+    workers: Annotated[
+        int | Auto, Bound(least=0, works="0: the ranks read samples themselves"), Bound(most=64, works="auto, or fewer")
+    ] = "auto"
     """Processes of a rank that read and decode samples; auto: none on a CPU, else the cores of a rank less one, at
     most 4."""
-    prefetch: int = 2
+    prefetch: Annotated[int, Bound(least=1, works="2 is the default"), Bound(most=1000, works="auto, or fewer")] = 2
     """Batches that each worker reads ahead."""
     digest: str | None = None
     """Demanded data digest."""
-    holdout: float = 0.1
+    holdout: Annotated[
+        float, Bound(above=0, most=0.5, words="a share in (0, 0.5]", works="0.1 keeps the last tenth")
+    ] = 0.1
     """Tail of the data kept for evaluation, in (0, 0.5]."""
 
 
@@ -123,25 +129,25 @@ class DataTable:
 class MeshTable:
     """Degrees of the device mesh, for those who do not leave them to the planner."""
 
-    pp: int = 1
+    pp: Annotated[int, _DEGREE] = 1
     """Pipeline stages. Degrees are taken with `strategy = "explicit"` only."""
-    dp_replicate: int = 1
+    dp_replicate: Annotated[int, _DEGREE] = 1
     """Full copies of the model that average their gradients."""
-    dp_shard: int = 1
+    dp_shard: Annotated[int, _DEGREE] = 1
     """FSDP shards of every parameter."""
-    cp: int = 1
+    cp: Annotated[int, _DEGREE] = 1
     """Context-parallel pieces of a sequence."""
-    tp: int = 1
+    tp: Annotated[int, _DEGREE] = 1
     """Tensor-parallel shards; fastest when all fit in one node."""
-    ep: int = 1
+    ep: Annotated[int, _DEGREE] = 1
     """Expert groups laid over dp_shard x cp."""
     pp_schedule: PipelineSchedule | Auto = "auto"
     """Order of forwards and backwards in a pipeline; auto: the one that leaves least idle."""
     context: ContextExchange = "ring"
     """How context-parallel peers exchange keys and values."""
-    micro_batch: int | Auto = "auto"
+    micro_batch: Annotated[int | Auto, Bound(least=1, works='"auto" chooses')] = "auto"
     """Samples of one forward pass on one rank; auto: the share of a rank, at most 16, as far as it fits."""
-    bucket_bytes: int | Auto = "auto"
+    bucket_bytes: Annotated[int | Auto, Bound(least=1, works='"auto" leaves it to torch')] = "auto"
     """Size of DDP's gradient buckets; auto: torch's own."""
     collectives: Collectives = "auto"
     """How NCCL reduces: in a ring (bandwidth of large messages), along trees (many nodes), or as it finds best."""
@@ -153,7 +159,7 @@ class MemoryTable:
 
     activation_checkpointing: str = "auto"
     """auto, none, selective, full, every_N."""
-    loss_chunks: int | Auto = "auto"
+    loss_chunks: Annotated[int | Auto, Bound(least=1)] = "auto"
     """Pieces of head and loss, so that logits are never whole."""
     offload: Literal["auto", "none", "cpu", "activations", "optimizer_nvme"] = "auto"
     """What leaves the device while it is not used."""
@@ -166,13 +172,13 @@ class MemoryTable:
 class CheckpointTable:
     """When training is saved, and how much of it is kept."""
 
-    every: int | Auto = "auto"
+    every: Annotated[int | Auto, Bound(least=1, works='"auto" chooses')] = "auto"
     """Steps between saves; auto: what earlier runs say loses the least time, before that a quarter within [10, 500]."""
-    keep: int = 3
+    keep: Annotated[int, Bound(least=2, works="the newest one may be broken")] = 3
     """Newest checkpoints that stay; at least 2."""
-    peer_copies: int = 1
+    peer_copies: Annotated[int, Bound(least=0)] = 1
     """Other nodes that keep a copy in memory, as far as there are any; 0: none do, the own one neither."""
-    max_unsaved_seconds: float = 3600.0
+    max_unsaved_seconds: Annotated[float, Bound(above=0)] = 3600.0
     """Longest time without a save, whatever `every` says."""
 
 
@@ -180,11 +186,11 @@ class CheckpointTable:
 class TrainTable:
     """How the weights are made; all values are part of the run's name."""
 
-    steps: int
+    steps: Annotated[int, Bound(least=1), Bound(most=10**10)]
     """Optimizer updates."""
-    global_batch: int
+    global_batch: Annotated[int, Bound(least=1), Bound(most=10**9, works="count samples, not tokens")]
     """Samples of one update, whatever the world size."""
-    seed: int = 1
+    seed: Annotated[int, Bound(least=0, most=2**63 - 1, words="a whole number of at most 63 bits")] = 1
     """Root of all randomness: initialisation, order of samples, dropout."""
     strategy: str = "auto"
     """auto, explicit, or a name: {strategies}."""
@@ -193,14 +199,16 @@ class TrainTable:
     fp16."""
     deterministic: bool | Auto = "auto"
     """Refuse algorithms whose sums depend on timing; auto: on CPU."""
-    ranks: int | tuple[int, int] | Auto = "auto"
+    ranks: Annotated[int | tuple[int, int] | Auto, Bound(least=1, works='"auto" takes what is there')] = "auto"
     """How many; a pair [min, max] is elastic; auto: two on CPU, else every GPU."""
     env: dict[str, str] = field(default_factory=dict)
     """Variables of model code; names that the gang itself sets are refused. `secret:env:NAME` and `secret:file:/PATH`
     are read by the driver, where `secrets.train_env` of the site allows it, and set in ranks of own commits."""
     stop_at: int | None = None
     """End after so many steps of a schedule that continues to `steps`; such a run is no base and never published."""
-    clip_norm: float | None = None
+    clip_norm: Annotated[
+        float | None, Bound(above=0, words="a norm above 0", works="leave it out: nothing is clipped")
+    ] = None
     """Largest global norm of the gradients; none: they are left alone."""
     compile: bool = False
     """Put each block through torch.compile: a slower start, faster steps."""
@@ -219,11 +227,11 @@ class TrainTable:
 class PlanTable:
     """Bounds that hold before anything is queued, and what is optimised within them."""
 
-    budget_gpu_hours: float | None = None
+    budget_gpu_hours: Annotated[float | None, Bound(least=0, works="leave it out for none")] = None
     """Most GPU-hours; more than that is refused before anything is queued."""
-    budget_money: float | None = None
+    budget_money: Annotated[float | None, Bound(least=0, works="leave it out for none")] = None
     """Most money, in the site's currency."""
-    deadline_seconds: float | None = None
+    deadline_seconds: Annotated[float | None, Bound(least=0, works="leave it out for none")] = None
     """Longest time of the training, all its gangs together: then it is asked to save, and stopped."""
     objective: Literal["time", "money"] = "time"
     """What is least among plans within the bounds."""
@@ -237,9 +245,9 @@ class EvaluateTable:
 
     metrics: tuple[str, ...] = ()
     """Empty: all that the task returns."""
-    seeds: int = 1
+    seeds: Annotated[int, Bound(least=1, works="3 or more learn a band")] = 1
     """Three or more learn a band; a program is trained once for each, and has to read its seed."""
-    every_steps: int | None = None
+    every_steps: Annotated[int | None, Bound(least=1, works="leave it out: only at the end")] = None
     """None: at the end only."""
 
 
@@ -251,11 +259,11 @@ class QualityGate:
     """Name as evaluation gives it."""
     better: Better
     """Which side of the band is a regression."""
-    floor_percent: float = 0.1
+    floor_percent: Annotated[float, Bound(least=0, works="0.1 is the default")] = 0.1
     """A band is never narrower than this share of its centre."""
     limit: float | None = None
     """Judged on this value instead of the base's band."""
-    tolerance_percent: float | None = None
+    tolerance_percent: Annotated[float | None, Bound(least=0, works="leave it out: the base's band judges")] = None
     """Judged on the base's value and this share of it instead of a band: for programs that cannot be repeated."""
 
 
@@ -272,7 +280,7 @@ class GateTable:
     may_fail: tuple[str, ...] = ()
     """Programs whose failure is handled by the program that starts them: globs of file names and modules, as
     `["probe.py"]`. A program below which failures are not seen, such as the script of a shell, is accepted likewise."""
-    parity: float = 1e-4
+    parity: Annotated[float, Bound(least=0, works="1e-4 is the default")] = 1e-4
     """Largest loss difference in a replay."""
     serve: ServeGate | None = None
     """Limits of the candidate as it would be served; wants `publish.smoke = "serve"`."""
@@ -284,7 +292,7 @@ class ProveTable:
 
     plan: str = "auto"
     """auto, a strategy, or `off`."""
-    replay_steps: int = 0
+    replay_steps: Annotated[int, Bound(least=0, works="0 replays nothing")] = 0
     """First steps that are trained again under the second plan, too, and their losses compared."""
 
 

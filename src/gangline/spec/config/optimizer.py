@@ -4,25 +4,56 @@ A task that builds its own optimizer reads the table as it likes; who asks decid
 """
 
 from collections.abc import Iterator
-from difflib import get_close_matches
+from dataclasses import dataclass
 from typing import Any
 
+from gangline.spec.config.matrix_options import Amount
 from gangline.spec.config.matrix_rule import matrix_rule_problems
-from gangline.spec.config.problems import ConfigProblem, FileError, one_of, shorten, show
+from gangline.spec.config.option_tables import nearest, option_problems, options_of, read_options, unknown_options
+from gangline.spec.config.problems import ConfigProblem, FileError, one_of, show
 
 GROUP = "elementwise"
-OPTIONS: dict[str, dict[str, Any]] = {
-    "adamw": {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01},
-    "sgd": {"lr": 1e-2, "momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "nesterov": False},
-}
-"""Rule to its options and their defaults."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdamwOptions:
+    """Options of `torch.optim.AdamW`."""
+
+    lr: Amount = 1e-3
+    """Learning rate."""
+    betas: tuple[Amount, Amount] = (0.9, 0.999)
+    """Decay of the two moments."""
+    eps: Amount = 1e-8
+    """Added to the root of the second moment."""
+    weight_decay: Amount = 0.01
+    """Decay of the weights in a step, in units of `lr`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SgdOptions:
+    """Options of `torch.optim.SGD`."""
+
+    lr: Amount = 1e-2
+    """Learning rate."""
+    momentum: Amount = 0.0
+    """Decay of the averaged gradient."""
+    dampening: Amount = 0.0
+    """What the average leaves out of the gradient of a step."""
+    weight_decay: Amount = 0.0
+    """Share of the weights that is added to the gradient."""
+    nesterov: bool = False
+    """Whether the gradient of the step counts in addition to the average."""
+
+
+OPTIONS: dict[str, type[AdamwOptions | SgdOptions]] = {"adamw": AdamwOptions, "sgd": SgdOptions}
+"""Options of each rule."""
 _DEFAULT = "adamw"
 ADAMW_MOMENT_BYTES = 8
 """Bytes of the two float32 moments of a parameter."""
 
 
-def read_optimizer(table: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The elementwise rule of `table`, and every option of that rule.
+def read_optimizer(table: dict[str, Any]) -> tuple[str, AdamwOptions | SgdOptions]:
+    """The elementwise rule of `table`, and its options.
 
     Raises:
         FileError: A ConfigError with `.problems`, every one of them.
@@ -31,7 +62,7 @@ def read_optimizer(table: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         raise FileError("line.toml", problems)
     given = table.get(GROUP, {})
     rule = given.get("rule", _DEFAULT)
-    return rule, {name: _as(default, given.get(name, default)) for name, default in OPTIONS[rule].items()}
+    return rule, read_options(OPTIONS[rule], given)
 
 
 def moment_bytes(table: dict[str, Any]) -> int:
@@ -39,9 +70,9 @@ def moment_bytes(table: dict[str, Any]) -> int:
     refuses, which is meant for the task's own `build_optimizer`."""
     if any(optimizer_problems(table)):
         return ADAMW_MOMENT_BYTES
-    rule, options = read_optimizer(table)
-    if rule == "sgd":
-        return 4 if options["momentum"] else 0
+    _, options = read_optimizer(table)
+    if isinstance(options, SgdOptions):
+        return 4 if options.momentum else 0
     return ADAMW_MOMENT_BYTES
 
 
@@ -56,45 +87,10 @@ def optimizer_problems(table: dict[str, Any]) -> Iterator[ConfigProblem]:
         return
     rule = given.get("rule", _DEFAULT)
     if not isinstance(rule, str) or rule not in OPTIONS:
-        near = _near(str(rule), list(OPTIONS))
+        near = nearest(str(rule), OPTIONS)
         works = f'did you mean "{near}"?' if near else "build_optimizer of the task makes any other"
         yield ConfigProblem(f"optimizer.{GROUP}.rule", one_of(list(OPTIONS)), show(rule), works)
         return
-    for name in sorted(given.keys() - OPTIONS[rule].keys() - {"rule"}):
-        yield _unknown(name, rule)
-    for name, default in OPTIONS[rule].items():
-        if name in given:
-            yield from _value_problems(f"optimizer.{GROUP}.{name}", given[name], default)
-
-
-def _unknown(name: str, rule: str) -> ConfigProblem:
-    near = _near(name, list(OPTIONS[rule]))
-    works = f"did you mean {near}?" if near else f"there are {', '.join(OPTIONS[rule])}"
-    return ConfigProblem(f"optimizer.{GROUP}.{shorten(name)}", f"an option of {rule}", "an unknown one", works)
-
-
-def _near(name: str, known: list[str]) -> str:
-    return next(iter(get_close_matches(name[:60], known, n=1, cutoff=0.5)), "")
-
-
-def _value_problems(key: str, value: Any, default: Any) -> Iterator[ConfigProblem]:
-    if isinstance(default, tuple):
-        if not isinstance(value, (list, tuple)) or len(value) != len(default) or not all(map(_is_amount, value)):
-            yield ConfigProblem(
-                key, f"{len(default)} numbers, 0 or more", show(value), f"{list(default)} is the default"
-            )
-    elif isinstance(default, bool):
-        if not isinstance(value, bool):
-            yield ConfigProblem(key, "true or false", show(value))
-    elif not _is_amount(value):
-        yield ConfigProblem(key, "a number, 0 or more", show(value), f"{default:g} is the default")
-
-
-def _is_amount(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, (int, float)) and value >= 0
-
-
-def _as(default: Any, value: Any) -> Any:
-    if isinstance(default, tuple):
-        return tuple(map(float, value))
-    return value if isinstance(default, bool) else float(value)
+    key, options = f"optimizer.{GROUP}", OPTIONS[rule]
+    yield from unknown_options(rule, given.keys() - {"rule"}, [*options_of(options)], key=key)
+    yield from option_problems(options, given, key=key)

@@ -56,24 +56,6 @@ def at_least(key: str, value: object, least: float, works: str = "") -> Iterator
         yield ConfigProblem(key, f"at least {least:g}", show(value), works)
 
 
-Range = tuple[float, float]
-BYTES_PER_SECOND: Range = (1e3, 1e18)
-FLOPS_PER_SECOND: Range = (1e6, 1e24)
-MEMORY_BYTES: Range = (1e6, 1e18)
-HOURS_TO_FAILURE: Range = (1.0, 1e15)
-SECONDS_LOST: Range = (0.0, 1e7)
-"""Range of the seconds that one restart or write loses."""
-SECONDS_OF_A_MESSAGE: Range = (0.0, 1.0)
-"""Range of the seconds from one rank to the next. All of these are wide enough for machines to come: a value outside
-was written in another unit, and forecasts by it would overflow."""
-
-
-def within(key: str, value: object, bounds: Range, works: str = "") -> Iterator[ConfigProblem]:
-    """A problem where `value` is a number outside `bounds`; words and None are no numbers."""
-    if isinstance(value, (int, float)) and not bounds[0] <= value <= bounds[1]:
-        yield ConfigProblem(key, f"a number from {bounds[0]:g} to {bounds[1]:g}", show(value), works)
-
-
 def show(value: Any) -> str:
     """`value` as a message shows it: TOML words, one short line."""
     if isinstance(value, bool):

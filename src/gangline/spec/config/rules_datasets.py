@@ -4,12 +4,10 @@ from collections.abc import Iterator
 
 from gangline.spec.config.data_keys import MOST_ENTRIES, REFERENCE, SCHEME
 from gangline.spec.config.line import DataTable, Line, PublishTable
-from gangline.spec.config.problems import ConfigProblem, at_least, show
+from gangline.spec.config.problems import ConfigProblem, show
 from gangline.spec.dataset import NAME
 
 _FORM = "dataset:NAME, dataset:NAME@VERSION or dataset:NAME@ALIAS"
-_MOST_WORKERS = 64
-_MOST_PREFETCH = 1000
 
 
 def dataset_rules(table: DataTable) -> Iterator[ConfigProblem]:
@@ -39,19 +37,9 @@ def _mix_rules(table: DataTable) -> Iterator[ConfigProblem]:
         yield ConfigProblem("data.mix", f"one of data.mix and data.{others[0]}", "both", "leave one out")
     if len(table.mix) > MOST_ENTRIES:
         yield ConfigProblem("data.mix", f"at most {MOST_ENTRIES} data sets", f"{len(table.mix)}", "pack some together")
-    for index, each in enumerate(table.mix):
-        if each.weight <= 0:
-            yield ConfigProblem(f"data.mix[{index}].weight", "a number above 0", show(each.weight), "leave the set out")
 
 
 def _order_rules(table: DataTable, *, is_ordered: bool) -> Iterator[ConfigProblem]:
-    yield from at_least("data.window", table.window, 1, "8 is the default")
-    yield from at_least("data.parts", table.parts, 1, "1 is the default")
-    yield from at_least("data.workers", table.workers, 0, "0: the ranks read samples themselves")
-    yield from at_least("data.prefetch", table.prefetch, 1, "2 is the default")
-    for key, most in (("workers", _MOST_WORKERS), ("prefetch", _MOST_PREFETCH)):
-        if isinstance(value := getattr(table, key), int) and value > most:
-            yield ConfigProblem(f"data.{key}", f"at most {most}", f"{value}", "auto, or fewer")
     given = [name for name, default in (("window", 8), ("parts", 1)) if getattr(table, name) != default]
     if not is_ordered and (given or table.order in ("window", "file")):
         key = "order" if table.order in ("window", "file") else given[0]

@@ -20,12 +20,13 @@ from gangline.spec.config.line import (
     QualityGate,
     TriggerTable,
 )
-from gangline.spec.config.problems import ConfigProblem, FileError, at_least, one_of, show
+from gangline.spec.config.problems import ConfigProblem, FileError, one_of, show
 from gangline.spec.config.rules_datasets import dataset_line_rules, dataset_rules, publish_dataset_rules
-from gangline.spec.config.rules_federated import federated_rules
+from gangline.spec.config.rules_federated import federated_rules, federated_table_rules
 from gangline.spec.config.rules_parameter_server import parameter_server_line_rules
 from gangline.spec.config.rules_search import search_line_rules, search_rules
 from gangline.spec.config.rules_train import train_rules
+from gangline.spec.globs import is_inside
 from gangline.spec.program_words import missing_keys
 from gangline.spec.strategies import names
 
@@ -139,7 +140,7 @@ def _written_rules(table: ProjectTable) -> Iterator[ConfigProblem]:
         )
     if table.metrics is None:
         return
-    if not grammar.is_inside(table.metrics) or "*" in table.metrics:
+    if not is_inside(table.metrics) or "*" in table.metrics:
         yield ConfigProblem("project.metrics", "one file inside the folder", show(table.metrics), "metrics.json works")
     if not table.metrics.endswith(METRICS_ENDINGS):
         wanted = f"a file that ends in {', '.join(METRICS_ENDINGS)}"
@@ -186,18 +187,9 @@ def _data_rules(table: DataTable) -> Iterator[ConfigProblem]:
         yield ConfigProblem(
             "data.digest", "64 hexadecimal digits", show(table.digest), "copy it from a record: inputs.data"
         )
-    if not 0 < table.holdout <= 0.5:
-        yield ConfigProblem("data.holdout", "a share in (0, 0.5]", show(table.holdout), "0.1 keeps the last tenth")
 
 
 def _plan_rules(table: PlanTable) -> Iterator[ConfigProblem]:
-    bounds = {
-        "budget_gpu_hours": table.budget_gpu_hours,
-        "budget_money": table.budget_money,
-        "deadline_seconds": table.deadline_seconds,
-    }
-    for name, bound in bounds.items():
-        yield from at_least(f"plan.{name}", bound, 0, "leave it out for none")
     for name, wanted, value in table.transformer.problems() if table.transformer else ():
         yield ConfigProblem(f"plan.transformer.{name}", wanted, show(value))
 
@@ -206,25 +198,19 @@ def _evaluate_rules(table: EvaluateTable) -> Iterator[ConfigProblem]:
     for index, metric in enumerate(table.metrics):
         if not grammar.NAME.fullmatch(metric):
             yield ConfigProblem(f"evaluate.metrics[{index}]", "the name of a metric", show(metric), "eval_loss is one")
-    yield from at_least("evaluate.seeds", table.seeds, 1, "3 or more learn a band")
-    yield from at_least("evaluate.every_steps", table.every_steps, 1, "leave it out: only at the end")
 
 
 def _gate_rules(table: GateTable) -> Iterator[ConfigProblem]:
     for index, quality in enumerate(table.quality):
-        key = f"gate.quality[{index}].floor_percent"
-        yield from at_least(key, quality.floor_percent, 0, "0.1 is the default")
         yield from _tolerance_rules(f"gate.quality[{index}].tolerance_percent", quality)
     metrics = [quality.metric for quality in table.quality]
     for metric in sorted({each for each in metrics if metrics.count(each) > 1}):
         yield ConfigProblem(
             "gate.quality", "one gate a metric", f"{metrics.count(metric)} for {show(metric)}", "keep one"
         )
-    yield from at_least("gate.parity", table.parity, 0, "1e-4 is the default")
 
 
 def _tolerance_rules(key: str, quality: QualityGate) -> Iterator[ConfigProblem]:
-    yield from at_least(key, quality.tolerance_percent, 0, "leave it out: the base's band judges")
     if quality.tolerance_percent is not None and quality.limit is not None:
         yield ConfigProblem(key, "one of limit and tolerance_percent", "both", "keep one")
 
@@ -233,7 +219,6 @@ def _prove_rules(table: ProveTable) -> Iterator[ConfigProblem]:
     works = ("auto", "off", *names(aliases=True))
     if table.plan not in works:
         yield ConfigProblem("prove.plan", one_of(works), show(table.plan))
-    yield from at_least("prove.replay_steps", table.replay_steps, 0, "0 replays nothing")
 
 
 def _publish_rules(table: PublishTable) -> Iterator[ConfigProblem]:
@@ -256,9 +241,6 @@ def _trigger_rules(table: TriggerTable) -> Iterator[ConfigProblem]:
 def _infer_rules(table: InferTable) -> Iterator[ConfigProblem]:
     if table.handler is not None and not grammar.TASK.fullmatch(table.handler):
         yield ConfigProblem("infer.handler", "module:Class", show(table.handler), '"serve:Handler" works')
-    yield from at_least("infer.batch", table.batch, 1)
-    yield from at_least("infer.wait_ms", table.wait_ms, 0)
-    yield from at_least("infer.queue", table.queue, 1)
 
 
 TABLE_RULES: dict[str, Callable[..., Iterator[ConfigProblem]]] = {
@@ -274,6 +256,7 @@ TABLE_RULES: dict[str, Callable[..., Iterator[ConfigProblem]]] = {
     "trigger": _trigger_rules,
     "search": search_rules,
     "infer": _infer_rules,
+    "federated": federated_table_rules,
 }
 
 
@@ -284,7 +267,7 @@ def _below(path: str) -> str:
 
 def _inside(key: str, paths: Iterable[str]) -> Iterator[ConfigProblem]:
     for path in paths:
-        if not grammar.is_inside(path):
+        if not is_inside(path):
             yield ConfigProblem(key, INSIDE, show(path), "write it relative, without ..")
 
 
@@ -303,7 +286,7 @@ def _text_rules(key: str, pattern: str) -> Iterator[ConfigProblem]:
             )
     elif scheme not in ("repo", "package"):
         yield ConfigProblem(key, "repo: or package:", show(pattern), "repo:src/**/*.py works")
-    elif not grammar.is_inside(rest):
+    elif not is_inside(rest):
         yield ConfigProblem(
             key, INSIDE if scheme == "repo" else "a path inside the package", show(pattern), "leave .. out"
         )
@@ -321,7 +304,7 @@ def _store_key_rules(table: DataTable, project: str) -> Iterator[ConfigProblem]:
 
 
 def _lock_rules(lock: str | None, reader: Reader | None) -> Iterator[ConfigProblem]:
-    if lock is None or reader is None or not grammar.is_inside(lock):
+    if lock is None or reader is None or not is_inside(lock):
         return
     content = reader(lock)
     if content is None:
@@ -369,7 +352,3 @@ def serve_rules(line: Line) -> Iterator[ConfigProblem]:
     limits = {"p99_ms": gate.p99_ms, "memory_bytes": gate.memory_bytes, "worse_percent": gate.worse_percent}
     if all(limit is None for limit in limits.values()):
         yield ConfigProblem("gate.serve", f"one of {', '.join(limits)}", "none", "worse_percent = 15 works")
-    for name, limit in limits.items():
-        yield from at_least(f"gate.serve.{name}", limit, 0, "leave it out for none")
-        if limit == 0:
-            yield ConfigProblem(f"gate.serve.{name}", "a number above 0", "0", "leave it out for none")

@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 
 from gangline.spec.config.line import Line, TrainTable
-from gangline.spec.config.problems import ConfigProblem, at_least, nearest_multiples, show
-from gangline.spec.parameter_server import MOST_WORKERS, ParameterServer
+from gangline.spec.config.problems import ConfigProblem, nearest_multiples, show
+from gangline.spec.parameter_server import ParameterServer
 from gangline.spec.plan import StartCheckpoint
 from gangline.spec.strategies import WORKERS, traits_of
 
 _TABLE = "train.parameter_server"
-_LEAST_SHARD_BYTES, _LEAST_LEASE = 2**20, 30.0
 
 
 def parameter_server_rules(train: TrainTable) -> Iterator[ConfigProblem]:
@@ -40,19 +39,9 @@ def parameter_server_line_rules(line: Line) -> Iterator[ConfigProblem]:
 
 
 def _number_rules(table: ParameterServer) -> Iterator[ConfigProblem]:
-    yield from at_least(f"{_TABLE}.workers", table.workers, 2, "one worker is a gang of its own: ddp or fsdp")
-    if table.workers > MOST_WORKERS:
-        yield ConfigProblem(f"{_TABLE}.workers", f"at most {MOST_WORKERS}", show(table.workers), "give them more ranks")
-    yield from at_least(f"{_TABLE}.servers", table.servers, 1)
-    yield from at_least(f"{_TABLE}.quorum", table.quorum, 1, '"auto" is three quarters of the workers')
     if table.quorum != "auto" and table.quorum > table.workers:
         wanted = f"at most workers = {table.workers}"
         yield ConfigProblem(f"{_TABLE}.quorum", wanted, show(table.quorum), '"auto" is three quarters of them')
-    yield from at_least(f"{_TABLE}.grace_seconds", table.grace_seconds, 0, "0 merges what is there at once")
-    yield from at_least(f"{_TABLE}.max_age", table.max_age, 1, '"auto" is twice the workers')
-    yield from at_least(f"{_TABLE}.max_ahead", table.max_ahead, 1)
-    yield from at_least(f"{_TABLE}.lease_seconds", table.lease_seconds, _LEAST_LEASE, '"auto" follows the blocks')
-    yield from at_least(f"{_TABLE}.shard_bytes", table.shard_bytes, _LEAST_SHARD_BYTES, "67108864 is the default")
 
 
 def _refused_options(line: Line) -> Iterator[ConfigProblem]:

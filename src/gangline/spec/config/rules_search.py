@@ -4,12 +4,10 @@ from collections.abc import Iterator
 
 from gangline.spec.config import grammar
 from gangline.spec.config.line import TrainTable
-from gangline.spec.config.problems import ConfigProblem, at_least, show
-from gangline.spec.config.search_table import Dimension, SearchTable
+from gangline.spec.config.problems import ConfigProblem, show
+from gangline.spec.search_table import Dimension, SearchTable
 
-MOST_TRIALS = 1000
 MOST_KEYS, MOST_CHOICES = 50, 1000
-MEMBERS = (4, 50)
 _REFUSED = {
     "project": "it says which project a run belongs to and what it runs",
     "gate": "it says how a run is judged",
@@ -95,22 +93,9 @@ def _choice_rules(place: str, dimension: Dimension) -> Iterator[ConfigProblem]:
 
 
 def _number_rules(table: SearchTable) -> Iterator[ConfigProblem]:
-    if not 1 <= table.trials <= MOST_TRIALS:
-        yield ConfigProblem("search.trials", f"1 to {MOST_TRIALS}", show(table.trials), "40 is the default")
-    yield from at_least("search.parallel", table.parallel, 1, "auto is as many as devices hold")
-    yield from at_least("search.min_steps", table.min_steps, 1, "auto is train.steps / 27")
-    yield from at_least("search.reduction", table.reduction, 2, "3 is the default")
-    yield from at_least("search.patience", table.patience, 0, "0 never ends for lack of gain")
-    yield from at_least("search.seed", table.seed, 0, "1 is the default")
-    if not MEMBERS[0] <= table.population <= MEMBERS[1]:
-        wanted = f"{MEMBERS[0]} to {MEMBERS[1]} members"
-        yield ConfigProblem("search.population", wanted, show(table.population), "8 is the default")
     if table.confirm_seeds in (1, 2) or not 0 <= table.confirm_seeds <= 99:
         works = "fewer than three have no band; 0 leaves the winner unconfirmed"
         yield ConfigProblem("search.confirm_seeds", "3 to 99, or 0", show(table.confirm_seeds), works)
-    for name, value in (("budget_gpu_hours", table.budget_gpu_hours), ("budget_money", table.budget_money)):
-        if value is not None and not 0 < value < 1e12:
-            yield ConfigProblem(f"search.{name}", "a number above 0", show(value), "leave it out: the site's limit")
 
 
 def _metric_rules(table: SearchTable) -> Iterator[ConfigProblem]:

@@ -7,16 +7,10 @@ from gangline.spec.config import grammar
 from gangline.spec.config.data_keys import RESERVED, is_data_prefix
 from gangline.spec.config.infer_table import KserveTable, SiteInferTable
 from gangline.spec.config.problems import (
-    BYTES_PER_SECOND,
-    FLOPS_PER_SECOND,
-    MEMORY_BYTES,
-    SECONDS_LOST,
-    SECONDS_OF_A_MESSAGE,
     ConfigProblem,
     at_least,
     one_of,
     show,
-    within,
 )
 from gangline.spec.config.rules_fabric import failure_rules
 from gangline.spec.config.rules_federated import federation_rules
@@ -26,7 +20,6 @@ from gangline.spec.config.site import (
     GpuTable,
     KfpTable,
     LaunchTable,
-    LimitsTable,
     MetricsTable,
     RegistryTable,
     SandboxTable,
@@ -47,16 +40,9 @@ from gangline.spec.config.site_tables import (
 from gangline.spec.launchers import LAUNCHERS, TARGETS
 
 _WITH_SECRETS = frozenset({"", "root", "home", "run", "var", "var/run", "var/lib", "etc", "proc", "sys", "dev"})
-MOST_OUTPUT_FILES = 100_000
-"""A driver holds the list of them in memory."""
 MOST_EXPERIMENT = 100
-_MOST_PRICE = 1e9
-"""Highest price of a GPU-hour, in any currency."""
 WEB = "an http or https URL without a password in it"
 
-MOST_MARGIN_SECONDS = 65_535
-"""Largest time that sbatch takes before a limit."""
-MOST_LIVES = 100
 _ROUND_SECONDS = 60
 """Slurm counts limits in minutes, and its signal may come as much earlier."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:-]{0,127}")
@@ -81,7 +67,6 @@ def site_rules(site: Site) -> Iterator[ConfigProblem]:
     yield from _environment_rules(site.environments)
     yield from _index_rules(site.index)
     yield from _sign_rules(site.sign)
-    yield from _limit_rules(site.limits)
     yield from _project_rules(site.projects)
     yield from _forge_rules(site.forge)
     yield from _track_rules(site.track)
@@ -103,11 +88,6 @@ def _url(key: str, value: str | None) -> Iterator[ConfigProblem]:
 def _reference(key: str, value: str | None, forms: str = FORMS) -> Iterator[ConfigProblem]:
     if value is not None and not is_reference(value):
         yield ConfigProblem(key, "a reference to a secret", "a value that is not shown", f"write {forms}")
-
-
-def _port(key: str, value: int | None, works: str) -> Iterator[ConfigProblem]:
-    if value is not None and not 1 <= value <= 65_535:
-        yield ConfigProblem(key, "a port of 1 to 65535", show(value), works)
 
 
 def _store_rules(store: StoreTable) -> Iterator[ConfigProblem]:
@@ -150,25 +130,9 @@ def _gpu_rules(key: str, gpu: GpuTable) -> Iterator[ConfigProblem]:
     if not 0 <= gpu.reserve_bytes < gpu.memory_bytes:
         found = f"memory_bytes = {gpu.memory_bytes:g}, reserve_bytes = {gpu.reserve_bytes:g}"
         yield ConfigProblem(key, "memory_bytes above reserve_bytes >= 0", found, "80e9 and 4e9 work")
-    for name in ("memory_bytes", "host_memory_bytes"):
-        yield from within(f"{key}.{name}", getattr(gpu, name), MEMORY_BYTES)
-    for precision, rate in gpu.flops_per_second.items():
-        yield from within(f"{key}.flops_per_second.{precision}", rate, FLOPS_PER_SECOND)
-    for name in ("memory_bytes_per_second", "link_bytes_per_second", "network_bytes_per_second"):
-        yield from within(f"{key}.{name}", getattr(gpu, name), BYTES_PER_SECOND)
-    for name in ("link_latency_seconds", "network_latency_seconds"):
-        yield from within(f"{key}.{name}", getattr(gpu, name), SECONDS_OF_A_MESSAGE)
-    yield from within(f"{key}.price_per_hour", gpu.price_per_hour, (0, _MOST_PRICE))
 
 
 def _plan_rules(plan: SitePlanTable) -> Iterator[ConfigProblem]:
-    for name in ("memory_margin", "band", "overlap"):
-        if not 0 <= getattr(plan, name) <= 1:
-            yield ConfigProblem(f"plan.{name}", "a share in [0, 1]", show(getattr(plan, name)))
-    for name in ("restart_seconds", "start_seconds"):
-        yield from within(f"plan.{name}", getattr(plan, name), SECONDS_LOST)
-    for name, rate in plan.storage.items():
-        yield from within(f"plan.storage.{name}", rate, BYTES_PER_SECOND)
     yield from failure_rules("plan.failures", plan.failures)
     if plan.saves_to is not None and plan.saves_to not in plan.storage:
         yield ConfigProblem("plan.saves_to", one_of(sorted(plan.storage)), show(plan.saves_to))
@@ -191,7 +155,6 @@ def _environment_rules(table: EnvironmentsTable) -> Iterator[ConfigProblem]:
             yield ConfigProblem(
                 f"environments.find_links[{index}]", "an absolute path", show(path), '"/srv/wheels" works'
             )
-    yield from at_least("environments.keep_days", table.keep_days, 0)
 
 
 def _index_rules(indexes: dict[str, IndexTable]) -> Iterator[ConfigProblem]:
@@ -213,22 +176,6 @@ def _sign_rules(sign: SignTable) -> Iterator[ConfigProblem]:
     for both in sorted(set(sign.identities) & set(sign.forks)):
         yield ConfigProblem(
             "sign.forks", "keys that are not in sign.identities", show(both), "a key of its own for forks"
-        )
-
-
-def _limit_rules(limits: LimitsTable) -> Iterator[ConfigProblem]:
-    yield from at_least("limits.gpu_hours_per_run", limits.gpu_hours_per_run, 0)
-    yield from at_least("limits.money_per_run", limits.money_per_run, 0)
-    yield from at_least("limits.active_runs", limits.active_runs, 1)
-    yield from at_least("limits.run_seconds", limits.run_seconds, 1)
-    yield from at_least("limits.orphan_seconds", limits.orphan_seconds, 0)
-    yield from at_least("limits.output_files", limits.output_files, 1)
-    yield from at_least("limits.output_bytes", limits.output_bytes, 1)
-    yield from at_least("limits.tracked_bytes", limits.tracked_bytes, 1)
-    if limits.output_files > MOST_OUTPUT_FILES:
-        wanted = f"at most {MOST_OUTPUT_FILES}"
-        yield ConfigProblem(
-            "limits.output_files", wanted, show(limits.output_files), "pack them: one archive is one file"
         )
 
 
@@ -281,7 +228,6 @@ def _track_rules(trackers: dict[str, TrackTable]) -> Iterator[ConfigProblem]:
             value = getattr(table, place)
             if value is not None and not value.startswith(("/", "~/")):
                 yield ConfigProblem(f"{key}.{place}", "an absolute path", show(value), '"~/tensorboard" works')
-        yield from at_least(f"{key}.every_seconds", table.every_seconds, 0.1)
         left = table.experiment.replace("{project}", "p").replace("{branch}", "b")
         if not left.strip() or not left.isprintable() or {"{", "}"} & set(left) or len(left) > MOST_EXPERIMENT:
             wanted = (
@@ -296,9 +242,6 @@ def _serve_rules(serve: ServeTable) -> Iterator[ConfigProblem]:
         yield ConfigProblem("serve.listen", "HOST:PORT", show(serve.listen), '"127.0.0.1:8321" works')
     elif match["host"] not in grammar.LOOPBACK and serve.tokens is None:
         yield ConfigProblem("serve.tokens", "tokens where others can reach it", "nothing", f"write {FORMS}")
-    yield from at_least("serve.workers", serve.workers, 1)
-    yield from at_least("serve.clone_bytes", serve.clone_bytes, 16e6)
-    yield from at_least("serve.keep_orders_seconds", serve.keep_orders_seconds, 30 * 86_400)
     yield from _url("serve.public_url", serve.public_url)
     yield from _reference("serve.tokens", serve.tokens)
     for index, proxy in enumerate(serve.proxies):
@@ -310,14 +253,10 @@ def _serve_rules(serve: ServeTable) -> Iterator[ConfigProblem]:
 def _infer_rules(infer: SiteInferTable) -> Iterator[ConfigProblem]:
     if infer.host not in {*grammar.LOOPBACK, "::1"} and infer.token is None:
         yield ConfigProblem("infer.token", "a token where others can reach it", "nothing", f"write {FORMS}")
-    yield from _port("infer.port", infer.port, "8080 is the default")
-    yield from at_least("infer.max_request_bytes", infer.max_request_bytes, 1)
     yield from _reference("infer.token", infer.token)
 
 
 def _metrics_rules(metrics: MetricsTable) -> Iterator[ConfigProblem]:
-    yield from _port("metrics.port_base", metrics.port_base, "9400 is the default")
-    yield from _port("metrics.driver_port", metrics.driver_port, "9399 works")
     if metrics.targets is not None and not metrics.targets.startswith(("/", "~")):
         yield ConfigProblem(
             "metrics.targets", "an absolute folder", show(metrics.targets), '"~/.gangline-targets" works'
@@ -336,7 +275,6 @@ def _kfp_rules(kfp: KfpTable) -> Iterator[ConfigProblem]:
 _SOURCE_URL = re.compile(r"[a-z][a-z0-9+.-]*://([A-Za-z0-9._-]+@)?[^\s\0@]+")
 """Any scheme of fsspec, with a user's name at most before the host."""
 _HOST = re.compile(r"[A-Za-z0-9.*?_-]+:[0-9]{1,5}")
-_LEAST_CACHE_BYTES = 1e6
 
 
 def source_rules(sources: Mapping[str, SourceTable]) -> Iterator[ConfigProblem]:
@@ -370,7 +308,6 @@ def cache_rules(cache: CacheTable) -> Iterator[ConfigProblem]:
         parts = cache.path.split("/")
         if not cache.path.startswith("/") or {".", ".."} & set(parts) or not cache.path.isprintable() or not any(parts):
             yield ConfigProblem("cache.path", "an absolute folder", show(cache.path), '"/nvme/gangline" works')
-    yield from at_least("cache.bytes", cache.bytes, _LEAST_CACHE_BYTES, "2e12 is 2 TB")
 
 
 _RESOURCE = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -413,12 +350,6 @@ def slurm_rules(slurm: SlurmTable, *, is_target: bool) -> Iterator[ConfigProblem
             yield ConfigProblem(f"slurm.{name}", "a name of letters, digits, _, ., - and commas", show(value))
     if slurm.constraint is not None and not _CONSTRAINT.fullmatch(slurm.constraint):
         yield ConfigProblem("slurm.constraint", "features, joined by & or |", show(slurm.constraint), '"h100&ib" works')
-    yield from at_least("slurm.lives", slurm.lives, 1)
-    if slurm.lives > MOST_LIVES:
-        yield ConfigProblem("slurm.lives", f"at most {MOST_LIVES}", show(slurm.lives))
-    yield from at_least("slurm.margin_seconds", slurm.margin_seconds, 1)
-    if slurm.margin_seconds > MOST_MARGIN_SECONDS:
-        yield ConfigProblem("slurm.margin_seconds", f"at most {MOST_MARGIN_SECONDS}", show(slurm.margin_seconds))
     least = slurm.margin_seconds + _ROUND_SECONDS
     if slurm.time_seconds is not None and slurm.time_seconds <= least:
         wanted = f"more than margin_seconds and a minute, {least} s together: the signal to save comes so early"

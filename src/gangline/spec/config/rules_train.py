@@ -7,8 +7,8 @@ from math import prod
 
 from gangline.spec.compression import Compression
 from gangline.spec.config import grammar
-from gangline.spec.config.line import CheckpointTable, MemoryTable, MeshTable, TrainTable
-from gangline.spec.config.problems import ConfigProblem, at_least, nearest_multiples, one_of, show
+from gangline.spec.config.line import MemoryTable, MeshTable, TrainTable
+from gangline.spec.config.problems import ConfigProblem, nearest_multiples, one_of, show
 from gangline.spec.config.rules_parameter_server import parameter_server_rules
 from gangline.spec.config.secrets import is_reference, parse_reference, references_of
 from gangline.spec.mesh import Axis, Mesh
@@ -23,41 +23,24 @@ RESERVED = frozenset(
 )  # fmt: skip
 OPEN_TO_LINES = ("GANGLINE_WATCHDOG_", "GANGLINE_START_METHOD")
 """The only names of ours that a line may set: how long its first step takes, whether its imports bear a fork."""
-_MOST_BATCH, _MOST_STEPS = 10**9, 10**10
-_MOST_SEED = 2**63 - 1
 
 
 def train_rules(table: TrainTable) -> Iterator[ConfigProblem]:
     """Problems of `[train]`, but for those of `option_rules`."""
-    yield from _number_rules(table)
+    yield from _stop_rules(table)
     yield from _strategy_rules(table)
     yield from _batch_rules(table)
     yield from _environment_rules(table.env)
     yield from _memory_rules(table.memory)
-    yield from _checkpoint_rules(table.checkpoint)
     yield from _schedule_rules(table)
     yield from option_rules(table)
     yield from parameter_server_rules(table)
 
 
-def _number_rules(table: TrainTable) -> Iterator[ConfigProblem]:
-    yield from at_least("train.steps", table.steps, 1)
-    if table.steps > _MOST_STEPS:
-        yield ConfigProblem("train.steps", f"at most {_MOST_STEPS}", show(table.steps))
-    yield from at_least("train.global_batch", table.global_batch, 1)
-    if table.global_batch > _MOST_BATCH:
-        yield ConfigProblem(
-            "train.global_batch", f"at most {_MOST_BATCH}", show(table.global_batch), "count samples, not tokens"
-        )
+def _stop_rules(table: TrainTable) -> Iterator[ConfigProblem]:
     if table.stop_at is not None and not 1 <= table.stop_at <= table.steps:
         works = "leave it out: training ends at train.steps"
         yield ConfigProblem("train.stop_at", f"a step from 1 to {table.steps}", show(table.stop_at), works)
-    if not 0 <= table.seed <= _MOST_SEED:
-        yield ConfigProblem("train.seed", "a whole number of at most 63 bits", show(table.seed))
-    if table.clip_norm is not None and table.clip_norm <= 0:
-        yield ConfigProblem(
-            "train.clip_norm", "a norm above 0", show(table.clip_norm), "leave it out: nothing is clipped"
-        )
 
 
 def _strategy_rules(table: TrainTable) -> Iterator[ConfigProblem]:
@@ -70,8 +53,6 @@ def _strategy_rules(table: TrainTable) -> Iterator[ConfigProblem]:
             yield ConfigProblem(
                 "train.ranks", "[min, max] with 1 <= min <= max", f"[{low}, {high}]", "[2, 8] is elastic"
             )
-    else:
-        yield from at_least("train.ranks", table.ranks, 1, '"auto" takes what is there')
     least = table.ranks[0] if isinstance(table.ranks, tuple) else table.ranks
     if traits_of(table.strategy) is ONE_RANK and isinstance(least, int) and least > 1:
         yield ConfigProblem(
@@ -129,15 +110,6 @@ def _memory_rules(memory: MemoryTable) -> Iterator[ConfigProblem]:
     if not re.fullmatch(r"auto|none|selective|full|every_[1-9]\d{0,3}", memory.activation_checkpointing):
         wanted = one_of(["auto", "none", "selective", "full", "every_N"])
         yield ConfigProblem("train.memory.activation_checkpointing", wanted, show(memory.activation_checkpointing))
-    yield from at_least("train.memory.loss_chunks", memory.loss_chunks, 1)
-
-
-def _checkpoint_rules(checkpoint: CheckpointTable) -> Iterator[ConfigProblem]:
-    yield from at_least("train.checkpoint.every", checkpoint.every, 1, '"auto" chooses')
-    yield from at_least("train.checkpoint.keep", checkpoint.keep, 2, "the newest one may be broken")
-    yield from at_least("train.checkpoint.peer_copies", checkpoint.peer_copies, 0)
-    if checkpoint.max_unsaved_seconds <= 0:
-        yield ConfigProblem("train.checkpoint.max_unsaved_seconds", "above 0", show(checkpoint.max_unsaved_seconds))
 
 
 def _schedule_rules(table: TrainTable) -> Iterator[ConfigProblem]:
@@ -149,12 +121,9 @@ def _schedule_rules(table: TrainTable) -> Iterator[ConfigProblem]:
         for key in ("warmup_steps", "final_ratio"):
             if (found := getattr(schedule, key)) != getattr(Schedule(), key):
                 yield ConfigProblem(f"train.schedule.{key}", "no other key with a function", show(found), works)
-    yield from at_least("train.schedule.warmup_steps", schedule.warmup_steps, 0)
     if schedule.warmup_steps > table.steps >= 1:
         wanted = f"at most train.steps = {table.steps}"
         yield ConfigProblem("train.schedule.warmup_steps", wanted, show(schedule.warmup_steps), "warm up for fewer")
-    if not 0 <= schedule.final_ratio <= 1:
-        yield ConfigProblem("train.schedule.final_ratio", "a share in [0, 1]", show(schedule.final_ratio))
 
 
 _AXES = tuple(each.name for each in fields(Mesh))
@@ -170,7 +139,6 @@ def option_rules(table: TrainTable) -> Iterator[ConfigProblem]:
 def _mesh_rules(mesh: MeshTable, table: TrainTable) -> Iterator[ConfigProblem]:
     degrees = {axis: getattr(mesh, axis) for axis in _AXES}
     for axis, degree in degrees.items():
-        yield from at_least(f"train.mesh.{axis}", degree, 1, "leave an unused axis out")
         if degree != 1 and table.strategy != "explicit":
             works = 'strategy = "explicit" takes degrees'
             yield ConfigProblem(
@@ -179,8 +147,6 @@ def _mesh_rules(mesh: MeshTable, table: TrainTable) -> Iterator[ConfigProblem]:
     if table.strategy == "explicit" and min(degrees.values()) >= 1:
         yield from _degree_rules(degrees, table.ranks)
     yield from _idle_rules(mesh, table)
-    yield from at_least("train.mesh.micro_batch", mesh.micro_batch, 1, '"auto" chooses')
-    yield from at_least("train.mesh.bucket_bytes", mesh.bucket_bytes, 1, '"auto" leaves it to torch')
 
 
 def _idle_rules(mesh: MeshTable, table: TrainTable) -> Iterator[ConfigProblem]:
@@ -232,9 +198,6 @@ def _compression_rules(table: TrainTable) -> Iterator[ConfigProblem]:
     elif compression.kind not in ("none", "bf16") and table.memory.gradient_sync == "each":
         works = '"last" works: what is compressed is the gradient of a whole step'
         yield ConfigProblem("train.memory.gradient_sync", "last with compression", show("each"), works)
-    yield from at_least("train.compression.rank", compression.rank, 1)
-    if not 0 < compression.ratio <= 1:
-        yield ConfigProblem("train.compression.ratio", "a share in (0, 1]", show(compression.ratio))
     yield from _outer_rules(table, compression)
 
 
@@ -262,17 +225,9 @@ def _outer_rules(table: TrainTable, compression: Compression) -> Iterator[Config
         yield ConfigProblem(
             "train.compression.kind", f"none with strategy = {show(strategy)}", show(compression.kind), works
         )
-    yield from at_least("train.compression.outer_steps", compression.outer_steps, 1)
-    if compression.outer_lr is not None and compression.outer_lr <= 0:
-        yield ConfigProblem("train.compression.outer_lr", "above 0", show(compression.outer_lr))
-    if not 0 <= compression.outer_momentum < 1:
-        yield ConfigProblem(
-            "train.compression.outer_momentum", "in [0, 1)", show(compression.outer_momentum), "0.9 is usual"
-        )
 
 
 def _recovery_rules(table: TrainTable) -> Iterator[ConfigProblem]:
-    yield from at_least("train.recovery.max_events", table.recovery.max_events, 0)
     if table.recovery.mode == "live" and not _has_replicas(table):
         found = f"strategy = {show(table.strategy)}"
         yield ConfigProblem(

@@ -1,8 +1,17 @@
 """`site.toml` as frozen data: where lines run. Secrets are references only; the defaults alone are a complete site."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from gangline.spec.bounds import (
+    BYTES_PER_SECOND,
+    FLOPS_PER_SECOND,
+    MEMORY_BYTES,
+    SECONDS_LOST,
+    SECONDS_OF_A_MESSAGE,
+    SHARE,
+    Bound,
+)
 from gangline.spec.config.fabric import FailureRates, Preset
 from gangline.spec.config.infer_table import KserveTable, SiteInferTable
 from gangline.spec.config.site_tables import (
@@ -15,6 +24,9 @@ from gangline.spec.config.site_tables import (
     TrackTable,
 )
 from gangline.spec.launchers import Target
+
+MOST_OUTPUT_FILES = 100_000
+"""Most files that a site may allow: a driver holds the list of them in memory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,29 +127,29 @@ class PodTable:
 class GpuTable:
     """One kind of GPU, as `[gpu.NAME]`."""
 
-    memory_bytes: float
+    memory_bytes: Annotated[float, MEMORY_BYTES]
     """Memory of one device."""
     reserve_bytes: float = 4e9
     """Context and communicators, never planned with."""
-    flops_per_second: dict[str, float] = field(default_factory=dict)
+    flops_per_second: Annotated[dict[str, float], FLOPS_PER_SECOND] = field(default_factory=dict)
     """Delivered rate by precision."""
-    memory_bytes_per_second: float | None = None
+    memory_bytes_per_second: Annotated[float | None, BYTES_PER_SECOND] = None
     """Delivered bandwidth."""
-    link_bytes_per_second: float | None = None
+    link_bytes_per_second: Annotated[float | None, BYTES_PER_SECOND] = None
     """Delivered between devices of one server, each way and of one device, as nccl-tests prints "busbw"."""
-    network_bytes_per_second: float | None = None
+    network_bytes_per_second: Annotated[float | None, BYTES_PER_SECOND] = None
     """Delivered between servers, each way: one device's share of the network, as nccl-tests prints "busbw"."""
-    link_latency_seconds: float | None = None
+    link_latency_seconds: Annotated[float | None, SECONDS_OF_A_MESSAGE] = None
     """Latency from one device to the next of its server, of each message of a collective; none: forecasts count 0."""
-    network_latency_seconds: float | None = None
+    network_latency_seconds: Annotated[float | None, SECONDS_OF_A_MESSAGE] = None
     """Latency from one device to one of another server, of each message of a collective; none: forecasts count 0."""
     host_link_bytes_per_second: float | None = None
     """Delivered between one device and the memory of its server, each way; none: 25e9 is assumed."""
-    host_memory_bytes: float | None = None
+    host_memory_bytes: Annotated[float | None, MEMORY_BYTES] = None
     """Memory of a server, for plans of GPUs that are not here (`--gpus`); none: these leave nothing there."""
     host_memory_bytes_per_second: float | None = None
     """Delivered by the memory of a server to its cores; none: 200e9 is assumed."""
-    price_per_hour: float | None = None
+    price_per_hour: Annotated[float | None, Bound(least=0, most=1e9)] = None
     """Price of one device, in money.currency."""
 
 
@@ -145,20 +157,22 @@ class GpuTable:
 class SitePlanTable:
     """How far the planner trusts its forecasts."""
 
-    memory_margin: float = 0.10
+    memory_margin: Annotated[float, SHARE] = 0.10
     """Share by which a memory forecast may be short, until it is calibrated."""
-    band: float = 0.05
+    band: Annotated[float, SHARE] = 0.05
     """Share within which two forecasts count as equal."""
-    overlap: float = 0.0
+    overlap: Annotated[float, SHARE] = 0.0
     """Share of computing that hides communication; of a forward pass, also updates that travel during it."""
-    storage: dict[str, float] = field(default_factory=lambda: {"file system": 25e9, "object store": 1.25e9})
+    storage: Annotated[dict[str, float], BYTES_PER_SECOND] = field(
+        default_factory=lambda: {"file system": 25e9, "object store": 1.25e9}
+    )
     """Bytes per second that one server writes to each class of storage; unless given, 25e9 to `file system` and 1.25e9
     to `object store`."""
     saves_to: str | None = None
     """The class that checkpoints are written to while training waits; none: time for saves is not counted."""
-    restart_seconds: float = 180.0
+    restart_seconds: Annotated[float, SECONDS_LOST] = 180.0
     """Time from an interruption to the next step, without what is computed again."""
-    start_seconds: float = 0.0
+    start_seconds: Annotated[float, SECONDS_LOST] = 0.0
     """Time from the start of a gang to its first step."""
     failures: Preset | FailureRates = "llama3"
     """Published rates of interruptions by name, or a table of mean hours to a failure."""
@@ -218,21 +232,23 @@ class SignTable:
 class LimitsTable:
     """Ceilings over every line of this site."""
 
-    gpu_hours_per_run: float | None = None
+    gpu_hours_per_run: Annotated[float | None, Bound(least=0)] = None
     """No line may ask for more."""
-    money_per_run: float | None = None
+    money_per_run: Annotated[float | None, Bound(least=0)] = None
     """No line may ask for more."""
-    active_runs: int = 8
+    active_runs: Annotated[int, Bound(least=1)] = 8
     """Runs at the same time."""
-    run_seconds: float = 172_800.0
+    run_seconds: Annotated[float, Bound(least=1)] = 172_800.0
     """Longest time of each gang of a run: then it is asked to save, and stopped."""
-    orphan_seconds: float = 86_400.0
+    orphan_seconds: Annotated[float, Bound(least=0)] = 86_400.0
     """When a gang without a driver is swept."""
-    output_files: int = 10_000
+    output_files: Annotated[
+        int, Bound(least=1), Bound(most=MOST_OUTPUT_FILES, works="pack them: one archive is one file")
+    ] = 10_000
     """Most files that are collected of one gang, by project.outputs; with more, nothing is."""
-    output_bytes: float = 20e9
+    output_bytes: Annotated[float, Bound(least=1)] = 20e9
     """Most bytes of all these files together; with more, nothing is collected."""
-    tracked_bytes: float = 100e9
+    tracked_bytes: Annotated[float, Bound(least=1)] = 100e9
     """Most bytes of one commit's files that DVC or Git LFS track, which each gang gets a copy of."""
 
 
@@ -262,7 +278,7 @@ class ServeTable:
     """Path of an SQLite file or URL of a PostgreSQL; none: a file in the home."""
     public_url: str | None = None
     """How others reach it, for links."""
-    workers: int = 2
+    workers: Annotated[int, Bound(least=1)] = 2
     """Runs driven at the same time."""
     tokens: str | None = None
     """Reference to the file of accepted tokens."""
@@ -274,9 +290,9 @@ class ServeTable:
     """The repository that it is started in is served, where the site names no other and no forge."""
     home: str | None = None
     """Folder of clones and SQLite file; none: next to a store that is a folder, else in the user's data folder."""
-    clone_bytes: float = 20e9
+    clone_bytes: Annotated[float, Bound(least=16e6)] = 20e9
     """Size of the clone of one repository on the disk; what does not fit is not fetched."""
-    keep_orders_seconds: int = 7_776_000
+    keep_orders_seconds: Annotated[int, Bound(least=30 * 86_400.0)] = 7_776_000
     """Orders that are done or dropped are deleted after that; 30 days at least, as long as repeats are known."""
 
 
@@ -284,11 +300,15 @@ class ServeTable:
 class MetricsTable:
     """Series of runs, and where they are looked at."""
 
-    port_base: int = 9400
+    port_base: Annotated[
+        int, Bound(least=1, most=65_535, words="a port of 1 to 65535", works="9400 is the default")
+    ] = 9400
     """First port of the ranks' exporters."""
     grafana_url: str | None = None
     """Address of Grafana, for links."""
-    driver_port: int | None = None
+    driver_port: Annotated[
+        int | None, Bound(least=1, most=65_535, words="a port of 1 to 65535", works="9399 works")
+    ] = None
     """Port on which a driver serves the series of its run, or the next free one; none: it serves none."""
     targets: str | None = None
     """Folder of files that tell a Prometheus of this machine what to scrape; none: in the repository's `.gangline`."""

@@ -4,7 +4,12 @@ They are `[environments]` and `[index.NAME]`, `[slurm]`, `[source.NAME]` and `[c
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from gangline.spec.bounds import Bound
+
+KITS = "gangline-kit"
+"""Name of the Secret with kits, or its beginning before a hyphen; admission gives pods no other one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,11 +40,11 @@ class MemberTable:
     """Whether every offer waits for `gangline federate approve`, or those run that one of `signers` signed."""
     signers: tuple[str, ...] = ()
     """Ids of keys of `gangline keys` whose offers run without a word here, with any roster and any settings."""
-    epsilon: float = 0.0
+    epsilon: Annotated[float, Bound(least=0, works="0 refuses every run that asks for privacy")] = 0.0
     """Privacy budget of all runs together, by plain addition."""
     private: bool = False
     """Runs that ask for no epsilon are refused."""
-    least_sum: int = 3
+    least_sum: Annotated[int, Bound(least=3, works="a sum of two tells each of them the other one")] = 3
     """Smallest group whose secure sum this member joins."""
 
 
@@ -49,7 +54,7 @@ class EnvironmentsTable:
 
     find_links: tuple[str, ...] = ()
     """Absolute paths of folders with wheels, in addition to the indexes."""
-    keep_days: float = 30.0
+    keep_days: Annotated[float, Bound(least=0)] = 30.0
     """`gangline sweep` deletes an environment, or the home of a branch, that no run used for so long."""
     python_downloads: bool = False
     """A Python that this machine lacks is fetched."""
@@ -87,10 +92,10 @@ class SlurmTable:
     """Further words of sbatch."""
     via: tuple[str, ...] = ()
     """Words before each command of Slurm, `["ssh", "login1"]`."""
-    lives: int = 3
+    lives: Annotated[int, Bound(least=1), Bound(most=100)] = 3
     """How often a gang may be started, over time limits and preemption."""
-    margin_seconds: int = 60
-    """Time between the signal to save and the time limit."""
+    margin_seconds: Annotated[int, Bound(least=1), Bound(most=65_535)] = 60
+    """Time between the signal to save and the time limit; sbatch takes 65,535 at most."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,7 +118,7 @@ class CacheTable:
 
     path: str | None = None
     """Absolute path of the folder."""
-    bytes: float | None = None
+    bytes: Annotated[float | None, Bound(least=1e6, works="2e12 is 2 TB")] = None
     """Most bytes that it keeps; none: 0.8 of the disk."""
 
 
@@ -134,7 +139,7 @@ class TrackTable:
     repository's `.gangline`."""
     experiment: str = "{project}"
     """Experiment or project of the tracker; `{project}` and `{branch}` are replaced."""
-    every_seconds: float = 30.0
+    every_seconds: Annotated[float, Bound(least=0.1)] = 30.0
     """Time between two sends while a run goes on."""
     python: str | None = None
     """Interpreter that has the tracker's package; none: the one that gangline runs with."""

@@ -24,6 +24,7 @@ from cattrs import (
 from cattrs.cols import homogenous_tuple_structure_factory, mapping_structure_factory
 from cattrs.gen import make_dict_structure_fn
 
+from gangline.spec.config.bound_rules import bound_problems
 from gangline.spec.config.cost_table import with_cost_table
 from gangline.spec.config.fabric import FabricFile
 from gangline.spec.config.line import Line
@@ -40,8 +41,6 @@ Hook = Callable[[Any, Any], Any]
 _NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string", type(None): "nothing"}
 _PLURALS = {int: "integers", float: "numbers", str: "strings"}
 _LONGEST_NAME = 60
-_REMOVED_KEYS = frozenset({"jenkins", "metrics.max_ranks", "metrics.prometheus_url"})
-"""Keys of earlier versions that no code read."""
 
 
 class Mismatch(ValueError):
@@ -196,10 +195,6 @@ def _place(key: str, note: AttributeValidationNote | IterableValidationNote) -> 
 
 def _unknown_key(name: str, cls: type, key: str) -> ConfigProblem:
     """The problem of a key that `cls` does not have, with the key that was probably meant."""
-    if _join(key, name) in _REMOVED_KEYS:
-        return ConfigProblem(
-            _join(key, name), "a key that is read", "one of an earlier version", "it had no effect: delete it"
-        )
     known = [each.name for each in fields(cls)]
     near = get_close_matches(name[:_LONGEST_NAME], known, n=1, cutoff=0.5)
     works = f"did you mean {_join(key, near[0])}?" if near else f"there are {', '.join(known)}"
@@ -259,7 +254,8 @@ def _build(
     known = {problem.key for problem in problems}
     judged = found or _structure_rest(cls, plain, problems)
     if judged:
-        problems += [problem for problem in rules(judged) if problem.key not in known]
+        rest = [*bound_problems(judged), *rules(judged)]
+        problems += [problem for problem in rest if problem.key not in known]
     return found, problems
 
 
@@ -267,7 +263,8 @@ def _judge(name: str, kind: type, table: Any, plain: Any, found: list[ConfigProb
     """What the rules of a table say, also about the rest of one that has values of a wrong type."""
     if found:
         table = _structure_rest(kind, plain, found, key=name) if isinstance(plain, dict) else None
-    if table is None or name not in TABLE_RULES:
+    if table is None:
         return []
     known = {problem.key for problem in found}
-    return [problem for problem in TABLE_RULES[name](table) if problem.key not in known]
+    rest = [*bound_problems(table, name), *(TABLE_RULES[name](table) if name in TABLE_RULES else ())]
+    return [problem for problem in rest if problem.key not in known]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gangline.errors import NotInstalledError, UsageError
-from gangline.spec.config.search_table import Scalar
+from gangline.spec.search_table import Scalar
 
 
 def with_values(text: str, values: Mapping[str, Scalar], *, file: str = "line.toml") -> str:

@@ -7,8 +7,6 @@ from gangline.spec.codec import Document
 
 COORDINATOR_KEY = "GANGLINE_COORDINATOR"
 """Variable of the gang with a `CoordinatorPod` as JSON; lines cannot set it."""
-KITS = "gangline-kit"
-"""Name of the Secret with kits, or its beginning before a hyphen; admission gives pods no other one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,8 +22,8 @@ from gangline.checkpoint.format.manifest import (
 from gangline.checkpoint.format.manifest import read_manifest as read_verified
 from gangline.checkpoint.format.retention import retain
 from gangline.errors import IntegrityError, StorageError, UsageError
-from gangline.spec.config.grammar import is_inside
 from gangline.spec.gang.status import WeightsFile
+from gangline.spec.globs import is_inside
 from gangline.spec.program_files import SAVED_PATHS
 from gangline.storage.objects.keys import is_key
 from gangline.storage.objects.protocol import ObjectStore

@@ -44,9 +44,9 @@ class TrainingProgress:
 
     @staticmethod
     def of(numbers: dict[str, Any]) -> "TrainingProgress":
-        """Inverse of `numbers`; checkpoints of older versions have no shares."""
+        """Inverse of `numbers`."""
         skipped = [(start, stop) for start, stop in numbers["skipped"]]
-        return TrainingProgress(**numbers | {"skipped": skipped, "shares": tuple(numbers.get("shares", ()))})
+        return TrainingProgress(**numbers | {"skipped": skipped, "shares": tuple(numbers["shares"])})
 
 
 class ExtraTensors(Protocol):

@@ -1,7 +1,8 @@
 """The optimizer of a line's table: elementwise, or a matrix rule together with an elementwise one."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from torch import nn
@@ -10,7 +11,6 @@ from torch.optim import Optimizer
 from gangline.errors import ConfigError
 from gangline.optim.matrix_optimizer import MatrixOptimizer
 from gangline.optim.plan.optimizer_plan import PlanOptions
-from gangline.optim.plan.routing import Route
 from gangline.optim.plan.work import device_curve
 from gangline.optim.routing import partition_params
 from gangline.optim.rules.matrix_rule import MatrixRule
@@ -70,10 +70,8 @@ def _matrix_optimizer(
     rule = make_rule(table)
     if plan.recovery.mode == "live" and not table.repeats and _has_owner_state(rule):
         raise ConfigError(OWNER_STATE_WHILE_LIVE.format(rule=table.rule))
-    groups = partition_params(
-        model, exclude=table.exclude, routes=[Route(**each) for each in table.routes], is_part=plan.mesh.pp > 1
-    )
-    options = PlanOptions(**table.plan, device=device_curve(context.device.type, table.cost))
+    groups = partition_params(model, exclude=table.exclude, routes=table.routes, is_part=plan.mesh.pp > 1)
+    options = PlanOptions.of(table.plan, device_curve(context.device.type, table.cost))
     return MatrixOptimizer(
         groups, rule=rule, elementwise=elementwise,
         replicas=None if plan.averages_rarely else context.meshes.group(REPLICATE),
@@ -103,10 +101,11 @@ def make_rule(table: MatrixRuleTable) -> MatrixRule:
         made = getattr(importlib.import_module(module_name), class_name)
     except (ModuleNotFoundError, AttributeError) as error:
         raise ConfigError(f"optimizer.rule {table.rule!r}: {error}; wanted a class of the code layer") from error
+    options = table.options if isinstance(table.options, Mapping) else asdict(table.options)
     try:
-        rule = made(**table.options)
+        rule = made(**options)
     except TypeError as error:
-        raise ConfigError(f"optimizer.rule {table.rule!r} with {sorted(table.options)}: {error}") from error
+        raise ConfigError(f"optimizer.rule {table.rule!r} with {sorted(options)}: {error}") from error
     if not isinstance(rule, MatrixRule):
         raise ConfigError(f"optimizer.rule {table.rule!r}: wanted a MatrixRule, found {type(rule).__name__}")
     return rule

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -23,7 +24,8 @@ def elementwise_optimizer(
     Raises:
         ConfigError: An unknown rule or option; the message lists the known ones.
     """
-    rule, options = read_optimizer(table)
+    rule, found = read_optimizer(table)
+    options = asdict(found)
     parameters = [each for group in groups for each in group["params"]]
     fused = precision != "fp16" and all(each.is_floating_point() for each in parameters)
     if fused and not (rule == "sgd" and any(isinstance(each, DTensor) for each in parameters)):

@@ -4,9 +4,13 @@ The table says how a search is done and nothing about one training, so it is no 
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from gangline.spec.bounds import Bound
 from gangline.spec.measurements import Better
+
+MOST_TRIALS = 1000
+_BUDGET = Bound(above=0, below=1e12, words="a number above 0", works="leave it out: the site's limit")
 
 Scalar = bool | int | float | str
 """Value of a key that a search may set."""
@@ -49,23 +53,25 @@ class SearchTable:
     """Who proposes the settings of the next trial."""
     pruner: Pruner = "halving"
     """Who stops trials that fall behind; population: rounds of members that copy the best ones."""
-    trials: int = 40
+    trials: Annotated[int, Bound(least=1, most=MOST_TRIALS, words=f"1 to {MOST_TRIALS}", works="40 is the default")] = (
+        40
+    )
     """Number of trials, 1 to 1,000."""
-    parallel: int | Literal["auto"] = "auto"
+    parallel: Annotated[int | Literal["auto"], Bound(least=1, works="auto is as many as devices hold")] = "auto"
     """Trials at the same time; auto: free devices over the devices of one trial."""
-    min_steps: int | Literal["auto"] = "auto"
+    min_steps: Annotated[int | Literal["auto"], Bound(least=1, works="auto is train.steps / 27")] = "auto"
     """First rung; auto: train.steps / 27. Of a population the steps of a round; auto: all trials are used up."""
-    reduction: int = 3
+    reduction: Annotated[int, Bound(least=2, works="3 is the default")] = 3
     """One trial in so many goes on at each rung."""
-    population: int = 8
+    population: Annotated[int, Bound(least=4, most=50, words="4 to 50 members", works="8 is the default")] = 8
     """Members of a population, 4 to 50."""
-    budget_gpu_hours: float | None = None
+    budget_gpu_hours: Annotated[float | None, _BUDGET] = None
     """Most device-hours of all trials and the confirmation; none: the site's limit."""
-    budget_money: float | None = None
+    budget_money: Annotated[float | None, _BUDGET] = None
     """Most money, in the site's currency."""
-    patience: int = 20
+    patience: Annotated[int, Bound(least=0, works="0 never ends for lack of gain")] = 20
     """Trials without gain after which the search ends; 0: never."""
     confirm_seeds: int = 3
     """Fresh seeds that winner and base are trained with before the winner is called better; 0: no confirmation."""
-    seed: int = 1
+    seed: Annotated[int, Bound(least=0, works="1 is the default")] = 1
     """Root of the randomness of proposals."""
