@@ -18,7 +18,7 @@ from typing import Any, Literal, Self, TypeVar, Union, cast, get_args, get_origi
 from gangline.errors import ConfigError, IntegrityError
 
 T = TypeVar("T")
-_SCALARS = frozenset((str, int, float, bool, type(None)))
+_SCALARS: frozenset[type] = frozenset((str, int, float, bool, type(None)))
 _Order = Callable[[Iterable[str]], Iterable[str]]
 DEEPEST = 100
 """Levels of a value whose shape is not declared."""
@@ -210,12 +210,9 @@ def _part_of(kind: Any) -> _Part:
 def _as_they_are(kind: Any) -> frozenset[type]:
     """Types of the scalars that the reader of `kind` returns as they are."""
     if get_origin(kind) in (Union, types.UnionType):
-        members = frozenset[type]().union(*map(_as_they_are, get_args(kind)))
-        return members - {int} if float in members else members
-    if kind is Any:
-        return _SCALARS
-    scalar: Any = type(None) if kind is None else kind
-    return frozenset[type]({scalar} & _SCALARS)
+        members = {each for member in get_args(kind) for each in _as_they_are(member)}
+        return frozenset(members - {int} if float in members else members)
+    return _SCALARS if kind is Any else _SCALARS & {type(None) if kind is None else kind}
 
 
 def _plain_reader(kind: Any) -> _Reader:
