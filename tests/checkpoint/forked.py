@@ -1,24 +1,19 @@
 """Gangs of any size for one job: gloo ranks forked from a server that has torch already, in a fraction of a second."""
 
-import multiprocessing
 import traceback
 import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.forks.server import fork_server
 from tests.leash import end_with_tests
 
-PRELOADED = [
-    "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim", "torch.distributed.tensor.parallel",
-    *(f"gangline.checkpoint.{name}" for name in ("saver", "loader", "prove")),
-]  # fmt: skip
 PATIENCE_SECONDS = 120.0
 
 
 def run_gang(size: int, job, *args) -> list:
     """What `job(rank, group, *args)` gives on each of `size` ranks; `job` is a function of a module."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    context = fork_server()
     with TemporaryDirectory() as folder:
         pipes, processes = [], []
         for rank in range(size):

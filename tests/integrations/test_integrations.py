@@ -2,18 +2,17 @@
 
 import importlib.util
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.forks.server import fork_server
 from tests.ports import free_port
 from tests.train.gang import Gang, Generation, _be_program, make_plan
 
 from gangline.spec.plan import CheckpointPolicy, ProgramSpec
-from gangline.train.rank.warm_parent import PRELOADED
 
 CODE = Path(__file__).parent / "code"
 METRIC = {"transformers": "eval_loss", "lightning": "val_loss", "accelerate": "eval_loss"}
@@ -42,8 +41,7 @@ def gang(library, tmp_path):
 
 def start(ranks):
     """Ranks forked from a server that has the libraries; as a keeper does, the others end with one that died."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*PRELOADED, "gangline.train.api.session", *MODULES])
+    context = fork_server(*MODULES)
     processes = {each.rank: context.Process(target=_be_program, args=(each,)) for each in ranks}
     for process in processes.values():
         process.start()

@@ -2,7 +2,6 @@
 
 import io
 import json
-import multiprocessing
 import os
 import runpy
 import sys
@@ -14,6 +13,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+from tests.forks.server import fork_server
 from tests.leash import end_with_tests
 
 from gangline.keeper.ranks.rank_processes import RankStart, WarmParent
@@ -27,7 +27,6 @@ from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec
 from gangline.spec.strategies import STRATEGIES, names
 from gangline.storage.open import open_store
 from gangline.train.rank.child import redirect
-from gangline.train.rank.warm_parent import PRELOADED
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_SECONDS = 120.0
@@ -148,8 +147,7 @@ def _fork(warm: WarmParent) -> Start:
 
 def start_programs(ranks: list[RankStart]) -> Codes:
     """Ranks that are programs, forked from a server that has torch already."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*PRELOADED, "gangline.train.api.session"])
+    context = fork_server()
     processes = {each.rank: context.Process(target=_be_program, args=(each,)) for each in ranks}
     for process in processes.values():
         process.start()
@@ -172,7 +170,12 @@ def _be_program(rank: RankStart) -> None:
 
 def start_warm(folder: Path) -> WarmParent:
     folder.mkdir(parents=True, exist_ok=True)
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environ = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT / "tests" / "forks"),
+    }
     warm = WarmParent(python=sys.executable, environ=environ, log=folder / "warm.log", timeout_seconds=120)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not warm.ready():

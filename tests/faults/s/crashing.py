@@ -1,11 +1,11 @@
 """A training of three steps that saves its last one over a store that kills it; run in forked children."""
 
-import multiprocessing
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from tests.faults.instruments.crash_points import CountingStore, CrashPlan, When
+from tests.forks.server import fork_server
 from tests.leash import end_with_tests
 from torch import nn
 
@@ -69,11 +69,7 @@ def _leashed(child: Child) -> None:
 
 def in_child(child: Child) -> int:
     """Exit code of `child`, run by a warm server that has torch imported and one thread."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["torch._dynamo", *(f"gangline.checkpoint.{name}" for name in ("saver", "loader", "prove"))]
-    )
-    process = context.Process(target=_leashed, args=(child,))
+    process = fork_server().Process(target=_leashed, args=(child,))
     process.start()
     process.join(120)
     if process.is_alive():

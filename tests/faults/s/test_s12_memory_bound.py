@@ -1,12 +1,12 @@
 """S12: saves that overlap under a memory limit of what training and one set of copies take, and a fifth: none dies."""
 
-import multiprocessing
 import resource
 import time
 from pathlib import Path
 
 import pytest
 from tests.faults.s.shards import KEY, PREFIX, Training
+from tests.forks.server import fork_server
 from tests.leash import end_with_tests
 
 from gangline.checkpoint.loader import load
@@ -60,8 +60,7 @@ SLACK_BYTES = 160 * 2**20
 
 @pytest.mark.parametrize("saves", [4, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])])
 def test_overlapping_saves_stay_within_a_fifth_above_one_set_of_copies(tmp_path, saves):
-    context = multiprocessing.get_context("forkserver")
-    process = context.Process(target=overlapping_saves, args=(tmp_path / "store", saves))
+    process = fork_server().Process(target=overlapping_saves, args=(tmp_path / "store", saves))
     process.start()
     process.join(600)
     assert process.exitcode == 0

@@ -1,12 +1,12 @@
 """A function on a few gloo ranks at once, without plan or keeper: what each returns, by rank."""
 
 import io
-import multiprocessing
 import os
 import traceback
 from collections.abc import Callable
 from typing import Any
 
+from tests.forks.server import fork_server
 from tests.leash import end_with_tests
 
 DEADLINE_SECONDS = 120.0
@@ -16,8 +16,7 @@ def on_ranks(size: int, function: Callable, *args: Any) -> list:
     """`function(*args)` of a test module on `size` forked ranks; what it returns is sent back."""
     from torch.distributed import TCPStore
 
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed.fsdp", "torch._dynamo", "gangline.train.loop.trainer"])
+    context = fork_server()
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     pipes = [context.Pipe(duplex=False) for _ in range(size)]
     processes = [
