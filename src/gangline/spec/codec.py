@@ -18,7 +18,7 @@ from typing import Any, Literal, Self, TypeVar, Union, cast, get_args, get_origi
 from gangline.errors import ConfigError, IntegrityError
 
 T = TypeVar("T")
-_SCALARS = frozenset((str, int, float, bool, type(None)))
+_SCALARS: frozenset[type] = frozenset((str, int, float, bool, type(None)))
 _Order = Callable[[Iterable[str]], Iterable[str]]
 DEEPEST = 100
 """Levels of a value whose shape is not declared."""
@@ -47,12 +47,12 @@ def _plain(value: Any, order: _Order) -> Any:
     if kind in _SCALARS:
         return value
     if (names := _names_of(kind, order)) is not None:
-        return {name: _plain(getattr(value, name), order) for name in names}
+        return {name: item if type(item := getattr(value, name)) in _SCALARS else _plain(item, order) for name in names}
     if isinstance(value, dict):
         items = {str(key): item for key, item in value.items()}
         return {key: _plain(items[key], order) for key in order(items)}
     if isinstance(value, (list, tuple)):
-        return [_plain(item, order) for item in value]
+        return [item if type(item) in _SCALARS else _plain(item, order) for item in value]
     return value
 
 
@@ -78,8 +78,11 @@ def _set_fields(value: Any) -> Any:
     if kind in _SCALARS:
         return value
     if (defaults := _defaults(kind)) is not None:
-        found = ((name, getattr(value, name), default) for name, default in defaults)
-        return {name: _set_fields(item) for name, item, default in found if item is not default and item != default}
+        return {
+            name: _set_fields(item)
+            for name, default in defaults
+            if (item := getattr(value, name)) is not default and item != default
+        }
     if isinstance(value, dict):
         items = {str(key): item for key, item in value.items()}
         return {key: _set_fields(items[key]) for key in sorted(items)}
@@ -157,7 +160,7 @@ def from_plain(cls: type[T], plain: Any) -> T:
     Raises:
         IntegrityError: A field is unknown, missing or of another type; its path is named.
     """
-    return cast(T, _reader_of(cls)(plain, cls.__name__))
+    return cast(T, _reader_of(cls)(plain, (None, cls.__name__)))
 
 
 def _is_text(plain: Any) -> bool:
@@ -169,8 +172,20 @@ def _is_text(plain: Any) -> bool:
     return True
 
 
-_Reader = Callable[[Any, str], Any]
+_Path = tuple[Any, str | int]
+"""Path of the outer value, None at the outermost, and the name or number in it: most of them are never written."""
+_Reader = Callable[[Any, _Path], Any]
 """Function of plain data and its path: the value, or an IntegrityError."""
+_Part = tuple[frozenset[type], _Reader]
+"""Types of the scalars that are taken as they are, and the reader of all other values."""
+
+
+def _path_text(path: _Path) -> str:
+    steps: list[str] = []
+    while path[0] is not None:
+        path, step = path
+        steps.append(f"[{step}]" if isinstance(step, int) else f".{step}")
+    return "".join((str(path[1]), *reversed(steps)))
 
 
 def _reader_of(kind: Any) -> _Reader:
@@ -179,12 +194,25 @@ def _reader_of(kind: Any) -> _Reader:
     if origin in (Union, types.UnionType):
         return partial(_read_union, tuple(map(_reader_of, inner)))
     if origin is list or (origin is tuple and inner[-1] is Ellipsis):
-        return partial(_read_list, kind, origin, _reader_of(inner[0]))
+        return partial(_read_list, kind, origin, _part_of(inner[0]))
     if origin is tuple:
         return partial(_read_tuple, kind, tuple(map(_reader_of, inner)))
     if origin is dict:
-        return partial(_read_table, kind, _reader_of(inner[1]))
+        return partial(_read_table, kind, _part_of(inner[1]))
     return partial(_read_literal, kind, inner) if origin is Literal else _plain_reader(kind)
+
+
+def _part_of(kind: Any) -> _Part:
+    """How a field or an item of the type `kind` is read; most are scalars, for which no function is called."""
+    return _as_they_are(kind), _reader_of(kind)
+
+
+def _as_they_are(kind: Any) -> frozenset[type]:
+    """Types of the scalars that the reader of `kind` returns as they are."""
+    if get_origin(kind) in (Union, types.UnionType):
+        members = {each for member in get_args(kind) for each in _as_they_are(member)}
+        return frozenset(members - {int} if float in members else members)
+    return _SCALARS if kind is Any else _SCALARS & {type(None) if kind is None else kind}
 
 
 def _plain_reader(kind: Any) -> _Reader:
@@ -198,9 +226,9 @@ def _plain_reader(kind: Any) -> _Reader:
     return partial(_read_scalar, type(None) if kind is None else kind)
 
 
-def _read_anything(plain: Any, path: str) -> Any:
+def _read_anything(plain: Any, path: _Path) -> Any:
     if not _is_shallow(plain, DEEPEST):
-        raise IntegrityError(f"{path}: wanted at most {DEEPEST} levels, found a value nested deeper")
+        raise IntegrityError(f"{_path_text(path)}: wanted at most {DEEPEST} levels, found a value nested deeper")
     return plain
 
 
@@ -211,74 +239,85 @@ def _is_shallow(plain: Any, levels: int) -> bool:
     return levels > 0 and all(_is_shallow(each, levels - 1) for each in inner)
 
 
-def _read_literal(kind: Any, words: tuple[Any, ...], plain: Any, path: str) -> Any:
+def _read_literal(kind: Any, words: tuple[Any, ...], plain: Any, path: _Path) -> Any:
     return _expect(plain in words, plain, path, kind)
 
 
-def _read_float(plain: Any, path: str) -> float:
+def _read_float(plain: Any, path: _Path) -> float:
     _expect(isinstance(plain, (int, float)) and not isinstance(plain, bool), plain, path, float)
     try:
         return float(plain)
     except OverflowError as error:
-        raise IntegrityError(f"{path}: wanted a number, found one of {plain.bit_length()} bits") from error
+        raise IntegrityError(f"{_path_text(path)}: wanted a number, found one of {plain.bit_length()} bits") from error
 
 
-def _read_scalar(kind: type, plain: Any, path: str) -> Any:
+def _read_scalar(kind: type, plain: Any, path: _Path) -> Any:
     return _expect(isinstance(plain, kind) and (kind is bool or not isinstance(plain, bool)), plain, path, kind)
 
 
-def _read_list(kind: Any, build: Callable[[Iterable[Any]], Any], read: _Reader, plain: Any, path: str) -> Any:
+def _read_list(kind: Any, build: Callable[[Iterable[Any]], Any], part: _Part, plain: Any, path: _Path) -> Any:
     _expect(isinstance(plain, list), plain, path, kind)
-    return build(read(item, f"{path}[{i}]") for i, item in enumerate(plain))
+    known, read = part
+    return build([item if type(item) in known else read(item, (path, i)) for i, item in enumerate(plain)])
 
 
-def _read_tuple(kind: Any, readers: tuple[_Reader, ...], plain: Any, path: str) -> tuple[Any, ...]:
+def _read_tuple(kind: Any, readers: tuple[_Reader, ...], plain: Any, path: _Path) -> tuple[Any, ...]:
     _expect(isinstance(plain, list) and len(plain) == len(readers), plain, path, kind)
-    return tuple(read(item, f"{path}[{i}]") for i, (read, item) in enumerate(zip(readers, plain, strict=True)))
+    return tuple(read(item, (path, i)) for i, (read, item) in enumerate(zip(readers, plain, strict=True)))
 
 
-def _read_table(kind: Any, read: _Reader, plain: Any, path: str) -> Any:
+def _read_table(kind: Any, part: _Part, plain: Any, path: _Path) -> Any:
     _expect(isinstance(plain, dict), plain, path, kind)
-    return {key: read(item, f"{path}.{key}") for key, item in plain.items()}
+    known, read = part
+    return {key: item if type(item) in known else read(item, (path, key)) for key, item in plain.items()}
 
 
-def _read_union(members: tuple[_Reader, ...], plain: Any, path: str) -> Any:
+def _read_union(members: tuple[_Reader, ...], plain: Any, path: _Path) -> Any:
     for read in members[:-1]:
         with suppress(IntegrityError):
             return read(plain, path)
     return members[-1](plain, path)
 
 
-def _read_dataclass(cls: type, plain: Any, path: str) -> Any:
+def _read_dataclass(cls: type, plain: Any, path: _Path) -> Any:
     _expect(isinstance(plain, dict), plain, path, cls)
-    readers, required, newest = _fields_of(cls)
+    parts, required, newest = _fields_of(cls)
     version = plain.get("schema", newest)
     if isinstance(newest, int) and isinstance(version, int) and version > newest:
-        raise IntegrityError(f"{path}.schema: wanted at most {newest}, found {version}; read it with a newer gangline")
-    if unknown := plain.keys() - readers.keys():
-        raise IntegrityError(f"{path}: unknown fields {sorted(unknown)}; written by another version of gangline?")
+        raise IntegrityError(
+            f"{_path_text(path)}.schema: wanted at most {newest}, found {version}; read it with a newer gangline"
+        )
+    if unknown := plain.keys() - parts.keys():
+        raise IntegrityError(
+            f"{_path_text(path)}: unknown fields {sorted(unknown)}; written by another version of gangline?"
+        )
     if missing := required - plain.keys():
-        raise IntegrityError(f"{path}: fields {sorted(missing)} are missing")
-    values = {name: readers[name](item, f"{path}.{name}") for name, item in plain.items()}
+        raise IntegrityError(f"{_path_text(path)}: fields {sorted(missing)} are missing")
+    values: dict[str, Any] = {}
+    for name, item in plain.items():
+        known, read = parts[name]
+        values[name] = item if type(item) in known else read(item, (path, name))
     try:
         return cls(**values)
     except (ConfigError, ArithmeticError) as error:  # rules of its own, such as those of a mesh
-        raise IntegrityError(f"{path}: {error}") from error
+        raise IntegrityError(f"{_path_text(path)}: {error}") from error
 
 
 @cache
-def _fields_of(cls: Any) -> tuple[dict[str, _Reader], frozenset[str], Any]:
+def _fields_of(cls: Any) -> tuple[dict[str, _Part], frozenset[str], Any]:
     """How each field is read, which have no default, and the newest version that this code reads: the default of
     `schema`."""
     hints, own = get_type_hints(cls), fields(cls)
     required = frozenset(each.name for each in own if each.default is MISSING and each.default_factory is MISSING)
     newest = next((each.default for each in own if each.name == "schema"), None)
-    return {name: _reader_of(kind) for name, kind in hints.items()}, required, newest
+    return {name: _part_of(kind) for name, kind in hints.items()}, required, newest
 
 
-def _expect(holds: bool, plain: Any, path: str, kind: Any) -> Any:
+def _expect(holds: bool, plain: Any, path: _Path, kind: Any) -> Any:
     if not holds:
-        raise IntegrityError(f"{path}: wanted {getattr(kind, '__name__', kind)}, found {_value_text(plain)}")
+        raise IntegrityError(
+            f"{_path_text(path)}: wanted {getattr(kind, '__name__', kind)}, found {_value_text(plain)}"
+        )
     return plain
 
 
