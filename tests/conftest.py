@@ -69,6 +69,14 @@ def temporary_folder(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def without_syncs():
+    """Files of tests outlive no power cut, so this process waits for no disk; tests of syncs watch the calls."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
 @pytest.fixture
 def seed(request):
     return request.config.getoption("--seed")
