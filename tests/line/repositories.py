@@ -14,7 +14,7 @@ from gangline.build import code_layer, own_environment
 from gangline.line.request.run_request import resolve_request
 from gangline.line.stages import model_inspection
 from gangline.line.stages.tracked_files import find_pointers
-from gangline.spec.config.load import _apply
+from gangline.spec.config.load import _apply, load_line_text
 from gangline.spec.config.site import Site
 from gangline.storage import site_paths
 
@@ -120,17 +120,30 @@ def _new_repository(folder: Path, files: dict[str, str]) -> Path:
 
 def settle_inventory(repo: Path, devices=(), *, profile=None, **asked) -> None:
     """Answer for the child process that would import torch to look around: two cores, and of a model `profile`."""
-    question = resolve_request(repo, commit=asked.get("commit"), overrides=asked.get("overrides", ()), strategy=None)
-    pointers = find_pointers(question.repository, question.tree, question.line, commit=question.commit)
-    layer = code_layer.pack(question.repository, question.tree, question.line.project, placed=pointers.lfs_paths)
-    model = model_inspection.ModelSource(
-        line=question.line, code=layer.data, environment=own_environment.interpreter_digest(), home=question.kept_home
-    )
-    kept = model_inspection.inspection_cache_file(model, site_paths.home(question.repository.root))
+    home = site_paths.home(repo.resolve())
+    model = _PROGRAM if _is_program(repo, **asked) else _model(repo, **asked)
+    kept = model_inspection.inspection_cache_file(model, home)
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(
         json.dumps({"devices": [*devices], "cores": 2, "memory_bytes": 8 << 30, **(profile or {"parameters": None})})
     )
 
 
+def _is_program(repo: Path, *, commit=None, overrides=()) -> bool:
+    """No code of a line that names none is looked at, so git need not be asked for it."""
+    line = repo / "line.toml"
+    said = "".join((line.read_text(errors="replace"), *overrides)) if line.is_file() else "task"
+    return commit is None and "task" not in said and "function" not in said
+
+
+def _model(repo: Path, *, commit=None, overrides=()) -> model_inspection.ModelSource:
+    question = resolve_request(repo, commit=commit, overrides=overrides, strategy=None)
+    pointers = find_pointers(question.repository, question.tree, question.line, commit=question.commit)
+    layer = code_layer.pack(question.repository, question.tree, question.line.project, placed=pointers.lfs_paths)
+    return model_inspection.ModelSource(
+        line=question.line, code=layer.data, environment=own_environment.interpreter_digest(), home=question.kept_home
+    )
+
+
+_PROGRAM = model_inspection.ModelSource(line=load_line_text(LINE, file="line.toml"), code=b"", environment="")
 SITE = Site()
