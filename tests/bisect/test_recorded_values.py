@@ -15,10 +15,9 @@ from gangline.bisect.recorded_values import (
     values_of,
 )
 from gangline.line.results.loss_curve import thin
-from gangline.line.results.unreported_metrics import STEPS
 from gangline.spec.measurements import Drill
 from gangline.spec.record import StageInfo
-from gangline.spec.run_flags import NOT_FINITE
+from gangline.spec.run_flags import NOT_FINITE, STEPS_TOLD
 from gangline.storage.open import open_store
 
 BASE = records.passed()
@@ -46,7 +45,7 @@ def test_a_run_that_was_cut_short_answers_for_its_own_last_step():
 
 
 def test_a_program_that_reports_no_steps_has_a_value_at_its_end_alone():
-    reported = StageInfo(state="done", outputs={STEPS: False})
+    reported = StageInfo(state="done", outputs={STEPS_TOLD: False})
     cut = with_values(replace(BASE, stages=BASE.stages | {"train": reported}), train__stop_at=60)
     found = read_values([cut], LINE, replace(LAST, at=60))
     assert (found.values, found.problem) == ({}, "its program reports no steps: leave out @STEP")
@@ -115,7 +114,7 @@ def test_a_training_goes_to_where_both_courses_part_plus_a_tenth(tmp_path):
     assert 1 < step < 60
     assert step_to_measure(store, BASE, BASE, steps=120) == 120
     assert step_to_measure(store, None, BASE, steps=120) == 120
-    untold = replace(narrow, stages=narrow.stages | {"train": StageInfo(state="done", outputs={STEPS: False})})
+    untold = replace(narrow, stages=narrow.stages | {"train": StageInfo(state="done", outputs={STEPS_TOLD: False})})
     assert step_to_measure(store, BASE, untold, steps=120) == 120
 
 
