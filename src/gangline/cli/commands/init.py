@@ -65,7 +65,7 @@ def command(
         print_json(_document(guess, text, written=not dry_run, following=following))
         return
     page = _page(guess, text, target=target, dry_run=dry_run, dirty=_dirty(repository), following=following)
-    say("\n".join(map(printable, page)))
+    say("\n".join(map(printable, page)))  # a name stays on its line, whatever is in it
 
 
 def _files(repository: Repository, tracked: Iterable[str], script: str | None) -> Mapping[str, bytes]:
@@ -123,7 +123,7 @@ def _dirty(repository: Repository) -> tuple[str, ...]:
 def _page(
     guess: LineGuess, text: str, *, target: Path, dry_run: bool, dirty: tuple[str, ...], following: str
 ) -> list[str]:
-    """Lines to show; a name of the repository stays on its own, whatever is in it."""
+    """Lines to show, one for each thing that is said."""
     seen, others = guess.script, ", ".join(f"{each.path} ({each.kind})" for each in guess.others)
     where = f", {seen.sign}" if seen.sign else ""
     lines = [f"script    {seen.path}: {SCRIPT_KINDS[seen.kind][0]}{where}"]
@@ -131,7 +131,7 @@ def _page(
     lines += [f"{'would be' if dry_run else 'wrote':<10}{target}", *(f"          {each}" for each in text.splitlines())]
     lines += [f"{'?':<10}{each.name}: {each.origin}" for each in guess.keys if not each.is_known]
     lines += [f"note      {each}" for each in (*guess.notes, *dirty)]
-    return [*map(printable, lines), f"next      {following}"]
+    return [*lines, f"next      {following}"]
 
 
 def _document(guess: LineGuess, text: str, *, written: bool, following: str) -> dict[str, object]:
