@@ -134,7 +134,7 @@ def test_node_0_says_what_a_stop_saved_and_no_other_claims_to_know(nodes):
     """
     gang = nodes(program)
     gang.wait_for_step(3)
-    for node in (1, 0):
+    for node in (0, 1):
         gang.signal(node)
     ends = [gang.end(node) for node in range(2)]
     assert [(end.exit_code, end.step, end.saved_step) for end in ends] == [(143, 3, 3), (143, 3, None)]

@@ -44,9 +44,9 @@ class TrainingProgress:
 
     @staticmethod
     def of(numbers: dict[str, Any]) -> "TrainingProgress":
-        """Inverse of `numbers`."""
+        """Inverse of `numbers`; a checkpoint may be older than shares."""
         skipped = [(start, stop) for start, stop in numbers["skipped"]]
-        return TrainingProgress(**numbers | {"skipped": skipped, "shares": tuple(numbers["shares"])})
+        return TrainingProgress(**numbers | {"skipped": skipped, "shares": tuple(numbers.get("shares", ()))})
 
 
 class ExtraTensors(Protocol):
