@@ -209,6 +209,23 @@ def test_a_rule_of_a_repository_counts_as_the_elementwise_one_and_that_is_said()
     assert "it counts as the elementwise rule" in hypothetical_page(asked(rule="own.rules:Mine"), why=False)
 
 
+@pytest.mark.parametrize("table", [{}, {"rule": "muon"}])
+def test_an_optimizer_that_the_task_makes_is_said_to_be_unknown(table):
+    found = asked()
+    request = SimpleNamespace(line=replace(found.request.line, optimizer=table))
+    made = replace(found, request=request, profile=replace(found.profile, builds_optimizer=True))
+    assert "\noptimizer left to build_optimizer of the task: what it keeps is not known" in hypothetical_page(
+        made, why=True
+    )
+
+
+def test_a_table_that_the_task_alone_reads_is_not_passed_over():
+    found = asked()
+    request = SimpleNamespace(line=replace(found.request.line, optimizer={"rule": "lion", "beta": 3}))
+    page = hypothetical_page(replace(found, request=request), why=False)
+    assert "\noptimizer left to build_optimizer of the task: what it keeps is not known, AdamW counts" in page
+
+
 SHAPE = ("layers=16", "width=2048", "heads=32", "feed_width=8192", "vocabulary=128256", "sequence=4096")
 
 

@@ -11,6 +11,7 @@ from gangline.planner.pool import gpu_table
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
 from gangline.spec.config.matrix_rule import read_matrix_rule
+from gangline.spec.config.optimizer import optimizer_problems
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import GradientBuckets
@@ -209,8 +210,11 @@ def _saves(found: Planned) -> Iterator[Fact]:
 
 
 def _optimizer(found: Planned, *, why: bool) -> list[Fact]:
-    """Work of the matrix rule and the owners of its updates, with `why` who updates what; none of a line without it."""
-    if (table := read_matrix_rule(found.request.line.optimizer)) is None:
+    """What the task's own optimizer counts as; or work of a matrix rule and owners, with `why` who updates what."""
+    options = found.request.line.optimizer
+    if (found.profile is not None and found.profile.builds_optimizer) or any(optimizer_problems(options)):
+        return [("optimizer", "left to build_optimizer of the task: what it keeps is not known, AdamW counts")]
+    if (table := read_matrix_rule(options)) is None:
         return []
     from gangline.cli.view.matrix_rule_lines import matrix_rule_lines  # most lines have no matrix rule
 

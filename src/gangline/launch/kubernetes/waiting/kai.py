@@ -85,7 +85,7 @@ def _queue(seen: Snapshot) -> WaitingReason | None:
     if found is None:
         return None
     unit = _UNITS.get(found["what"], found["what"])
-    asks = f"{_pods(len(scheduler.refusals(seen)))} {found['asked']} {unit}"
+    asks = f"{counted(len(scheduler.refusals(seen)), 'pod requests', 'pods request')} {found['asked']} {unit}"
     if _exceeds(found["asked"], found["most"]):
         most = f"its {'limit' if limit else 'quota for gangs that KAI may not preempt'} is {found['most']} {unit}"
         sentence = f"queue {found['queue']} can never satisfy it: {asks}, {most}"
@@ -141,7 +141,3 @@ def _exceeds(asked: str, most: str) -> bool:
         return float(asked) > float(most)
     except ValueError:
         return False  # `Unlimited`
-
-
-def _pods(number: int) -> str:
-    return f"{counted(number, 'pod requests', 'pods request')}"
