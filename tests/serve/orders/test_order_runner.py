@@ -218,7 +218,7 @@ def test_a_forks_run_waits_for_its_approval(forged):
         (record,) = forged.records()
         assert (record.commit.trust, record.commit.pull_request) == ("fork", 7)
         trust.approve(forged.context.store, record, who="maintainer", sealer=forged.sealer)
-        assert forged.context.database.orders.unpark(parked.run, now=time.time())
+        forged.context.database.orders.unpark(parked.run, now=time.time())  # a worker that looks once more does it, too
         assert forged.wait(order).note.startswith("passed")
 
 

@@ -1,6 +1,7 @@
 """Connections that only hold a place are closed or give way; those that ask are answered, however often."""
 
 import asyncio
+import gc
 import json
 import socket
 import threading
@@ -59,6 +60,23 @@ def test_a_head_that_does_not_end_is_not_waited_for(port, said):
         peer.sendall(said)
         assert peer.recv(100) == b""
     assert time.monotonic() - began < 8
+
+
+@pytest.mark.parametrize("said", [ASK, b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\nhalf", b"G"])
+def test_a_connection_that_is_lost_takes_no_memory_until_its_time(port, monkeypatch, said):
+    """Else one that comes again at once has as many bodies in memory as it has opened within that time."""
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 600)
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 600)
+    for _ in range(4):
+        with connect(port) as peer:
+            peer.sendall(said)
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, connections._LINGER_ZERO)  # a reset, no goodbye
+    deadline = time.monotonic() + 10
+    while held := [each for each in gc.get_objects() if issubclass(type(each), connections.HttpConnection)]:
+        assert time.monotonic() < deadline, f"{len(held)} lost connections are kept"
+        del held
+        time.sleep(0.1)
+        gc.collect()
 
 
 def drip(peer, words):

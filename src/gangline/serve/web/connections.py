@@ -47,9 +47,15 @@ class HttpConnection(H11Protocol):
         self.since = self.loop.time()
         if self.client:  # a socket of both families shows clients of IPv4 as addresses of IPv6
             self.client = (self.client[0].removeprefix("::ffff:"), self.client[1])
-        self.loop.call_later(HEAD_SECONDS, self._close_late)
+        self._late = self.loop.call_later(HEAD_SECONDS, self._close_late)
         if len(self.connections) > self.limit:
             make_room(cast("set[HttpConnection]", self.connections))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection at once: a timer would keep it, and what was read of it, until its time."""
+        super().connection_lost(exc)
+        self._late.cancel()
+        self._unset_keepalive_if_required()
 
     def on_response_complete(self) -> None:
         """Begin to wait for the next request."""
@@ -85,7 +91,7 @@ class HttpConnection(H11Protocol):
         if self.is_idle and self.loop.time() - self.since >= limit:
             self.timeout_keep_alive_handler()
         elif not self.transport.is_closing():
-            self.loop.call_later(LOOK_SECONDS, self._close_late)
+            self._late = self.loop.call_later(LOOK_SECONDS, self._close_late)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP as the API refuses: no application sees such a request."""
