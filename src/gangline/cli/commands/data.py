@@ -20,7 +20,7 @@ from gangline.cli.data_workspace import (
     who,
     write_signed,
 )
-from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption, command_group
 from gangline.cli.output import answer, columns
 from gangline.cli.view.data_view import DataProgress, difference_rows, summary_line, version_rows
 from gangline.cli.workspace import open_workspace
@@ -33,17 +33,12 @@ from gangline.signing.keys import signing_key
 from gangline.spec.dataset import DatasetOrigin
 from gangline.units import counted
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+app = command_group("Make versions of data sets, and look after them; lines name them in data.shards.")
 
 ReferenceArgument = Annotated[
     str, typer.Argument(help="Data set, as NAME, NAME@VERSION or NAME@ALIAS.", metavar="NAME[@VERSION]")
 ]
 NameOption = Annotated[str, typer.Option("--name", help="Name of the data set.")]
-
-
-@app.callback()
-def root() -> None:
-    """Make versions of data sets, and look after them; lines name them in data.shards."""
 
 
 @app.command()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from gangline.cli.fabric_slurm import slurm
-from gangline.cli.options import HERE, FabricOption, JsonOption, RepoOption, SiteOption
-from gangline.cli.output import print_json, print_or_write
+from gangline.cli.options import HERE, FabricOption, JsonOption, RepoOption, SiteOption, command_group
+from gangline.cli.output import answer, print_json, print_or_write
 from gangline.cli.terminal import say, spinner
 from gangline.errors import ConfigError, GateError, UsageError
 from gangline.spec.bounds import BYTES_PER_SECOND, FLOPS_PER_SECOND, SECONDS_LOST, Bound
@@ -26,13 +26,7 @@ _LONGEST_LINE = 1 << 20
 _COUNTS = Bound(least=1.0, most=1e24)
 """Parameters and tokens."""
 _EXAMPLE = "of an example network, not of yours: no fabric.toml was found; --fabric names one"
-app = typer.Typer(
-    help="Show the network, explain how it changes a training's speed, days and cost, and probe it.",
-    rich_markup_mode=None,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-)
+app = command_group("Show the network, explain how it changes a training's speed, days and cost, and probe it.")
 
 
 app.command()(slurm)
@@ -130,10 +124,9 @@ def explain(
         write_seconds=write_seconds, restart_seconds=restart_seconds,
     )  # fmt: skip
     found = order_forecasts(network, training, orders=_orders(order), connections=_counts(connections))
-    if json:
-        print_json({"fabric": network.digest, "links": links, "training": training, "orders": found})
-    else:
-        say("\n".join([*forecast_lines(network, found), f"links     {links}"]))
+    lines = [*forecast_lines(network, found), f"links     {links}"]
+    plain = {"fabric": network.digest, "links": links, "training": training, "orders": found}
+    answer(plain, "\n".join(lines), json=json)
 
 
 @app.command()
@@ -190,7 +183,7 @@ def probe(
             report = probe_losses(listeners, seconds=seconds or 30.0, flows=flows, groups=groups)
     kept = None if store is None or report.links is None else keep_measurement(store, report.links)
     lines = [*report.text(), *([f"kept      {kept}"] if kept else [])]
-    print_json({**report.document(), "kept": kept}) if json else say("\n".join(lines))
+    answer({**report.document(), "kept": kept}, "\n".join(lines), json=json)
     if not report.is_well:
         raise typer.Exit(GateError.exit_code)
 
@@ -221,10 +214,8 @@ def rings(
             "NCCL_DEBUG_SUBSYS=INIT,GRAPH"
         )
     follow = [each.follows_plan(ranks_per_node=per_node) for each in found]
-    if json:
-        print_json({"rings": [{"ring": each, "follows_plan": how} for each, how in zip(found, follow, strict=True)]})
-    else:
-        say("\n".join(ring_lines(found, ranks_per_node=per_node)))
+    rings = [{"ring": each, "follows_plan": how} for each, how in zip(found, follow, strict=True)]
+    answer({"rings": rings}, "\n".join(ring_lines(found, ranks_per_node=per_node)), json=json)
     if False in follow:
         raise typer.Exit(GateError.exit_code)
 

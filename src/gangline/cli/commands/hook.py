@@ -12,7 +12,7 @@ import typer
 
 from gangline.cli.background_driver import start_driver
 from gangline.cli.log_setup import set_up_logs
-from gangline.cli.options import SiteOption
+from gangline.cli.options import SiteOption, command_group
 from gangline.cli.terminal import say
 from gangline.errors import GanglineError, UsageError, storage_errors
 from gangline.forge.bare_repository import Push, choose_pushes, install_hook, read_pushes
@@ -23,16 +23,11 @@ from gangline.report.text import clean
 from gangline.spec.config.load import load_site
 from gangline.storage import site_paths
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+app = command_group("Build what is pushed to a bare repository of this machine.")
 _CLONE = "pushed"
 _AT_ONCE = 4
 _KEPT_SECONDS = 86_400.0
 """How long a clone stays after the longest run of it."""
-
-
-@app.callback()
-def root() -> None:
-    """Build what is pushed to a bare repository of this machine."""
 
 
 @app.command()
