@@ -29,7 +29,7 @@ log = structlog.get_logger()
 def create_app(context: ServiceContext, *, limits: RequestLimits | None = None) -> FastAPI:
     """The whole service over `context`; it starts no worker. `app.state.service` is what its handlers share."""
     app = _new_app()
-    service = Service(context, limits or RequestLimits())
+    service = Service(context, limits)
     app.state.service = service
     hooks = webhooks.router(context, service.body_memory)
     for each in (hooks, *API, page_routes.router):  # tried in this order: a flood of deliveries costs least

@@ -61,7 +61,7 @@ def runs(service: ServiceDep, caller: CallerDep, request: Request) -> str:
     orders = [] if wanted.projects == () else database.orders.list(
         states=_OPEN_ORDERS, projects=wanted.projects, limit=QUEUED
     )  # fmt: skip
-    said = service.health.problem()
+    said = service.context.health.problem()
     return pages.render_runs(
         rows,
         wanted=wanted,

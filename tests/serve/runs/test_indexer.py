@@ -213,7 +213,7 @@ def test_service_without_its_store_answers_from_the_index_and_says_so(still):
 def test_store_that_is_known_to_be_away_is_not_asked_again(still):
     store = Failing(still.context.store)
     service = Service(replace(still.context, store=store))
-    service.health.failed(StorageError("gone"))
+    service.context.health.failed(StorageError("gone"))
     before = store.reads
     with pytest.raises(Exception, match="gone"):
         service.record(still.run("alpha"))

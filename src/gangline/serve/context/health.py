@@ -54,15 +54,12 @@ class DatabaseReadiness:
             return DatabaseProblem("does not answer", "a write to the database has been waiting for long")
         try:
             if self._fresh_until <= self._clock():
-                self._check()
+                found = self._database.check()
+                if found is not None and found != self._found:
+                    log.warning("not_ready", cause=found.detail)
+                elif found is None and self._found is not None:
+                    log.warning("ready_again")
+                self._found, self._fresh_until = found, self._clock() + FRESH_SECONDS
             return self._found
         finally:
             self._lock.release()
-
-    def _check(self) -> None:
-        found = self._database.check()
-        if found is not None and found != self._found:
-            log.warning("not_ready", cause=found.detail)
-        elif found is None and self._found is not None:
-            log.warning("ready_again")
-        self._found, self._fresh_until = found, self._clock() + FRESH_SECONDS

@@ -52,7 +52,8 @@ class Quarantine:
         if entry is None:
             self.accept(key)
             return
-        refused = RefusedRecord(key, clean(_reason(error)[: 2 * MAX_REASON_CHARACTERS], limit=MAX_REASON_CHARACTERS))
+        why = str(error) if isinstance(error, GanglineError) else f"{type(error).__name__}: {error}"
+        refused = RefusedRecord(key, clean(why[: 2 * MAX_REASON_CHARACTERS], limit=MAX_REASON_CHARACTERS))
         version = (entry.modified, entry.size_bytes)
         with self._lock:
             known = self._refused.get(key)
@@ -97,7 +98,3 @@ def refuse_record(quarantine: Quarantine, store: ObjectStore, key: str, error: E
     if isinstance(error, StorageError):
         raise error
     quarantine.refuse(key, error, store.head(key))
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, GanglineError) else f"{type(error).__name__}: {error}"
