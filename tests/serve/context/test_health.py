@@ -8,7 +8,7 @@ from tests.contracts.database.rows import order
 
 from gangline.errors import StorageError
 from gangline.serve.context import health
-from gangline.serve.context.health import DatabaseReadiness
+from gangline.serve.context.service_context import DatabaseReadiness
 from gangline.serve.database.open import open_database
 from gangline.serve.database.sqlite import check_free_space, problem_text
 from gangline.serve.database.types import DatabaseProblem

@@ -15,7 +15,7 @@ from tests.serve.world import record_of
 from gangline.errors import IntegrityError, StorageError
 from gangline.line.record.runs import mark_open, unmark_open
 from gangline.serve.api.service import Service
-from gangline.serve.context.health import StoreHealth
+from gangline.serve.context.service_context import StoreHealth
 from gangline.serve.context.telemetry import Telemetry
 from gangline.serve.database.types import RunFilter
 from gangline.serve.runs.index_row import row_from_bytes, row_of

@@ -91,7 +91,8 @@ def pack(
             paths, options, name=data_name(name), origin=origin, store=workspace.store, journal=journal,
             notify=progress.packed,
         )  # fmt: skip
-        write_signed(workspace, made, journal)
+        write_signed(workspace, made)
+        journal.remove()
     say_made(made, json=json)
 
 
@@ -141,7 +142,8 @@ def add(
             files, name=data_name(name), origin=origin, store=workspace.store, journal=journal,
             folder=data_folder(workspace), in_place=source_name if in_place else None, notify=progress.added,
         )  # fmt: skip
-        write_signed(workspace, made, journal)
+        write_signed(workspace, made)
+        journal.remove()
     say_made(made, json=json)
 
 

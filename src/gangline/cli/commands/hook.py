@@ -116,14 +116,14 @@ class _Receiver:
         """Why the triggers of its line start no run; None: they start one."""
         from gangline.serve.database.types import Order
         from gangline.serve.orders.commit_reader import read_line
-        from gangline.serve.orders.triggers import TriggerFacts, trigger_refusal
+        from gangline.serve.orders.triggers import trigger_refusal
 
         line = read_line(place, push.commit)
         if line is None:
             return "the commit has no line.toml"
         changed = self._clones.changed(_CLONE, push.old, push.commit) if push.old else None
         order = Order(project=line.project.name, ref=push.ref, branch=push.branch)
-        return trigger_refusal(order, line.trigger, TriggerFacts(branch=push.branch, is_fork=False, changed=changed))
+        return trigger_refusal(order, line.trigger, branch=push.branch, changed=changed)
 
 
 def _program() -> str:

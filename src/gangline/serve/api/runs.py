@@ -131,9 +131,7 @@ def list_runs(
     rows, following = page_of(service.context.database.runs.search(wanted), limit)
     if (problem := service.context.health.problem()) is not None:
         response.headers[STALE] = header_text(problem)
-    refused = [
-        each for each in service.context.quarantine.list_refused(wanted.projects) if project in (None, each.project)
-    ]
+    refused = service.context.quarantine.list_refused(wanted.projects, project)
     return RunPage(runs=rows, next=following, refused=refused[:MOST_ROWS])
 
 

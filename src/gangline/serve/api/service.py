@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 
 from gangline.errors import IntegrityError, StorageError, UsageError
 from gangline.line.record import runs
-from gangline.serve.context.health import DatabaseReadiness
 from gangline.serve.context.quarantine import refuse_record
-from gangline.serve.context.service_context import ServiceContext
+from gangline.serve.context.service_context import DatabaseReadiness, ServiceContext
 from gangline.serve.database.types import RunRow
 from gangline.serve.runs.index_row import checked_row, row_of
 from gangline.serve.runs.record_reader import read_record

@@ -80,11 +80,12 @@ class Quarantine:
         with self._lock:
             return {key.rpartition("/")[0] for key in self._refused if key.startswith(beginning)}
 
-    def list_refused(self, projects: Sequence[str] | None) -> list[RefusedRecord]:
-        """Those of some projects, None: of all; by key."""
+    def list_refused(self, projects: Sequence[str] | None, project: str | None = None) -> list[RefusedRecord]:
+        """Those of some projects, None: of all; by key. With `project` those of this one alone."""
         with self._lock:
             found = [each.refused for each in self._refused.values()]
-        return sorted((each for each in found if projects is None or each.project in projects), key=lambda e: e.key)
+        chosen = (each for each in found if projects is None or each.project in projects)
+        return sorted((each for each in chosen if project in (None, each.project)), key=lambda each: each.key)
 
     def __contains__(self, key: str) -> bool:
         return key in self._refused
