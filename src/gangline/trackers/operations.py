@@ -96,7 +96,7 @@ def tracked_run(record: Record, *, experiment: str, price: Price | None) -> Trac
     Args:
         record: Record of the run.
         experiment: `{project}` and `{branch}` in it are replaced.
-        price: What a GPU hour costs here; None: no cost is told.
+        price: What a GPU hour costs here; None: the cost is left out.
     """
     run, values = record.run, sorted(record.inputs.values.items())
     inputs = [each for each in values if each[0] != "project.track" and not each[0].startswith("search.")]
