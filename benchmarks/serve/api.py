@@ -20,7 +20,7 @@ from tests.faults.l.many_runs import fill, named, put_records, record_of, rows
 from tests.serve.world import PLENTY, world
 
 from gangline.serve.app import create_app
-from gangline.serve.context.health import StoreHealth
+from gangline.serve.context.service_context import StoreHealth
 from gangline.serve.runs.indexer import Indexer
 from gangline.serve.server import bind, serve_until_signal
 

@@ -11,7 +11,7 @@ from gangline.launch.kubernetes.follow.follower import PodEvents
 from gangline.launch.protocol import GangEvent
 from gangline.line.gangs.warnings import warning_of
 from gangline.report.progress import StageProgress
-from gangline.serve.runs.run_events import progress_fields
+from gangline.serve.runs.watchers import progress_fields
 from gangline.spec.gang.pod_output import event_line
 from gangline.spec.gang.rank_events import is_usable
 from gangline.trackers.mirror import entry_of

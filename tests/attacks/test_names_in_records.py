@@ -13,7 +13,7 @@ from tests.serve.world import world as made
 
 from gangline.errors import IntegrityError
 from gangline.line.record.runs import mark_open
-from gangline.serve.context.health import StoreHealth
+from gangline.serve.context.service_context import StoreHealth
 from gangline.serve.database.open import open_database
 from gangline.serve.database.types import RunFilter, project_of
 from gangline.serve.runs.indexer import Indexer

@@ -20,7 +20,7 @@ from gangline.errors import IntegrityError
 from gangline.line.record.runs import mark_open
 from gangline.line.record.store import MOST_READ_BYTES, RecordStore
 from gangline.serve.context import quarantine
-from gangline.serve.context.health import StoreHealth
+from gangline.serve.context.service_context import StoreHealth
 from gangline.serve.database.types import Principal, RunFilter
 from gangline.serve.pages import render_runs
 from gangline.serve.runs.index_row import row_from_bytes

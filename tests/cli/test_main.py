@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from gangline.cli.lazy_commands import _load, _single
-from gangline.cli.main import ENTRIES
+from gangline.cli.main import ENTRIES, _load, _single
 
 HEAVY = ("torch", "rich", "jinja2", "cattrs", "numpy", "minio", "cryptography", "structlog")
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 from tests.report import records
+from tests.trackers.events import operations
 from tests.trackers.fake_tracker import FakeTracker
 
 from gangline.cli.commands.track import _state
 from gangline.line.run import lease
 from gangline.storage.open import open_store
-from gangline.trackers.operations import operations
 from gangline.trackers.protocol import Mirrored
 
 RUN = records.passed().run.id

@@ -5,7 +5,7 @@ import threading
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from gangline.search.driver import SearchDriver, SearchParts
+from gangline.search.driver import SearchDriver
 from gangline.search.trials import RunStatus, TrialRun
 from gangline.spec.search import SearchLimits, SearchRequest
 from gangline.spec.search_table import Dimension
@@ -130,9 +130,7 @@ def make_driver(store, request=None, runs=None, *, screen=None, trial_hours=None
     """A driver of functions that never sleeps."""
     request = request or make_request()
     return kind(
-        SearchParts(
-            store=store, request=request, runs=runs or FunctionRuns(request), screen=screen or Screen(),
-            limits=SearchLimits(**{"trials": 12, "parallel": 1, "patience": 0, "confirm_seeds": 0} | limits),
-            trial_hours=trial_hours, pause=lambda _: None,
-        )
+        store, request, runs=runs or FunctionRuns(request), screen=screen or Screen(),
+        limits=SearchLimits(**{"trials": 12, "parallel": 1, "patience": 0, "confirm_seeds": 0} | limits),
+        trial_hours=trial_hours, pause=lambda _: None,
     )  # fmt: skip

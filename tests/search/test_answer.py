@@ -74,7 +74,7 @@ TWO = (trial(0, 2.4), trial(1, 2.3))
 )
 def test_the_verdict_is_that_of_compare_on_the_searched_metric(store, trainer, verdict, reason):
     view = view_of(TWO, best=1)
-    answer = confirm(view, trainer, store=store)
+    answer = confirm(view, trainer.train, store=store)
     assert answer.verdict == verdict
     assert reason in answer.reason
     assert (answer.trial, answer.settings, answer.metric) == (1, {LR: 0.02}, "eval_loss")
@@ -86,7 +86,7 @@ def test_the_verdict_is_that_of_compare_on_the_searched_metric(store, trainer, v
 
 def test_an_answer_that_the_records_of_its_runs_do_not_give_is_unconfirmed(store):
     view, trainer = view_of(TWO, best=1), Trains(2.36)
-    answer = confirm(view, trainer, store=store)
+    answer = confirm(view, trainer.train, store=store)
     assert answer.verdict == "SAME"
     key = f"searches/bytegpt/{view.request.id}/answer.json"
     store.put(key, replace(answer, verdict="BETTER").to_json())
@@ -107,7 +107,7 @@ def test_a_program_that_does_not_use_its_seed_is_shown_to_be_nothing(store):
     trainer = Trains(2.0)
     metric = trainer.base.metrics["eval_loss"]
     trainer.base.metrics["eval_loss"] = replace(metric, band=replace(metric.band, half=0.002, equal=True))
-    answer = confirm(view_of(TWO, best=1), trainer, store=store)
+    answer = confirm(view_of(TWO, best=1), trainer.train, store=store)
     assert answer.verdict == "unconfirmed"
     assert "does not use its {seed}" in answer.reason
 
@@ -116,7 +116,7 @@ def test_a_gate_that_tolerates_less_than_chance_makes_nothing_better(store):
     trainer = Trains(2.36)
     values = {"gate.quality": [{"metric": "eval_loss", "better": "lower", "tolerance_percent": 0.1}]}
     trainer.base = replace(trainer.base, inputs=replace(trainer.base.inputs, values=values))
-    answer = confirm(view_of(TWO, best=1), trainer, store=store)
+    answer = confirm(view_of(TWO, best=1), trainer.train, store=store)
     assert (answer.verdict, answer.winner) == ("SAME", 2.36)
     assert answer.base == 2.369
     assert answer.band_percent == pytest.approx(1.6, abs=0.01)
@@ -130,21 +130,21 @@ def test_both_train_on_the_same_seeds_that_no_trial_had(store):
         )  # fmt: skip
         RecordStore.of(store, record).create(record)
     trainer = Trains(2.3)
-    confirm(view_of((TWO[0], replace(TWO[1], run="bytegpt-9f31c2a0-trial1")), best=1), trainer, store=store)
+    confirm(view_of((TWO[0], replace(TWO[1], run="bytegpt-9f31c2a0-trial1")), best=1), trainer.train, store=store)
     seeds = ("train.seed=3000", "evaluate.seeds=3")
     assert trainer.asked == [("train.steps=60", *seeds), ("train.steps=60", f"{LR}=0.02", *seeds)]
 
 
 def test_without_seeds_nothing_is_confirmed_and_nothing_trained(store):
     trainer = Trains(2.0)
-    answer = confirm(view_of(TWO, best=1, confirm_seeds=0), trainer, store=store)
+    answer = confirm(view_of(TWO, best=1, confirm_seeds=0), trainer.train, store=store)
     assert (answer.verdict, trainer.asked, answer.winner) == ("unconfirmed", [], None)
     assert "confirm_seeds = 0" in answer.reason
 
 
 def test_a_search_without_a_value_has_no_answer(store):
     view = view_of([Trial(number=0, state="failed", settings={})])
-    assert confirm(view, Trains(2.0), store=store) is None
+    assert confirm(view, Trains(2.0).train, store=store) is None
     assert read_answer(store, view.request, view.trials) is None
 
 
@@ -155,5 +155,5 @@ def test_of_a_front_the_first_metric_decides():
 
 
 def test_the_answer_of_a_population_says_that_it_trained_from_step_0(store):
-    answer = confirm(view_of((TWO[0], replace(TWO[1], round=2)), best=1), Trains(2.3), store=store)
+    answer = confirm(view_of((TWO[0], replace(TWO[1], round=2)), best=1), Trains(2.3).train, store=store)
     assert "trained from step 0 with the last settings" in answer.reason

@@ -1,4 +1,19 @@
-"""Events of rank 0 as a training writes them."""
+"""Events of rank 0 as a training writes them, and all that a tracker gets of them."""
+
+from typing import NamedTuple
+
+from gangline.trackers.operations import all_points, tracked_run
+from gangline.trackers.protocol import Point, TrackedRun
+
+
+class Operations(NamedTuple):
+    run: TrackedRun
+    points: tuple[Point, ...]
+
+
+def operations(record, events, *, experiment="{project}", price=None):
+    run = tracked_run(record, experiment=experiment, price=price)
+    return Operations(run, tuple(all_points(record, events)))
 
 
 def step(number, *, generation=1, loss=None, time=1_764_385_200.0, **more):

@@ -6,13 +6,13 @@ from math import inf, nan
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.report import records
-from tests.trackers.events import evaluated, step, steps
+from tests.trackers.events import evaluated, operations, step, steps
 
 from gangline.metrics.record_values import Price
 from gangline.spec.measurements import BrokenSteps
 from gangline.spec.record import Artifact, Event
 from gangline.spec.run_flags import TRIAL
-from gangline.trackers.operations import MOST_ARTIFACTS, operations, points_of, tracked_run
+from gangline.trackers.operations import MOST_ARTIFACTS, points_of, tracked_run
 from gangline.trackers.protocol import Point
 
 

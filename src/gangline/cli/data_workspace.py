@@ -72,12 +72,11 @@ def names_of_files(paths: Sequence[Path], repo: Path) -> tuple[str, ...]:
     return tuple(path.relative_to(repo).as_posix() if path.is_relative_to(repo) else path.name for path in paths)
 
 
-def write_signed(workspace: Workspace, made: Dataset, journal: "PackJournal") -> None:
+def write_signed(workspace: Workspace, made: Dataset) -> None:
     """Sign and write a version, and let the alias `latest` name it."""
     key, trusted = signing_key(workspace.site, workspace.environ), trusted_keys_of(workspace)
     write_dataset(workspace.store, made, key, trusted)
     set_alias(workspace.store, made, LATEST, key, trusted, who=who())
-    journal.remove()
 
 
 def say_made(made: Dataset, *, json: bool) -> None:

@@ -33,7 +33,7 @@ def set_up_logs(environ: Mapping[str, str]) -> None:
         _visible_texts,
         ConsoleRenderer(colors=people and not environ.get("NO_COLOR"), exception_formatter=plain_traceback)
         if people
-        else structlog.processors.JSONRenderer(serializer=_to_json),
+        else structlog.processors.JSONRenderer(serializer=lambda event, **_: to_json(event)),
     ]
     structlog.configure(
         processors=processors,
@@ -57,10 +57,6 @@ def _visible_texts(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     """Every text as one visible line; a traceback keeps its lines."""
     lines = {"exception": visible(str(event["exception"]))} if "exception" in event else {}
     return {**sanitized(event), **lines}
-
-
-def _to_json(event: EventDict, **_: object) -> str:
-    return to_json(event)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Options that many commands share, spelled once."""
+"""Options that many commands share, and how a command with subcommands begins, spelled once."""
 
 from pathlib import Path
 from typing import Annotated
@@ -50,3 +50,8 @@ AliveOption = Annotated[
     typer.Option("--alive", metavar="FILE", help="File to touch after each pass, for a probe of Kubernetes."),
 ]
 HERE = Path()
+
+
+def command_group(text: str) -> typer.Typer:
+    """A command that has subcommands; `text` is its help."""
+    return typer.Typer(help=text, rich_markup_mode=None, add_completion=False, no_args_is_help=True)

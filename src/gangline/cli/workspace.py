@@ -38,7 +38,8 @@ class Workspace:
         """The record of a run id or of the unique beginning of one; None: the newest that was not cut short."""
         if run is not None:
             return runs.find_run(self.store, run)
-        newest = max(runs.list_runs(self.store), key=_age, default=None)
+        found = runs.list_runs(self.store)
+        newest = max(found, key=lambda r: (not stopped_early(r), r.run.created, r.run.attempt), default=None)
         if newest is None:
             raise UsageError(f"wanted a run in {self.store.url}, found none; gangline run makes one")
         return newest
@@ -93,7 +94,3 @@ def find_repo(start: Path) -> Path | None:
 def _store_is_inside(site: Site) -> bool:
     url = site.store.url
     return url.startswith("file:") and not Path(url.removeprefix("file:")).expanduser().is_absolute()
-
-
-def _age(record: Record) -> tuple[bool, str, int]:
-    return not stopped_early(record), record.run.created, record.run.attempt

@@ -152,7 +152,8 @@ class ForgeClient:
                    **self._token_header()}  # fmt: skip
         if content is not None:
             headers["Content-Type"] = "application/json"
-        url = f"{self._origin.scheme}://{_host(self._origin)}{self._origin.path}{target}"
+        host = self._origin.url.removeprefix(f"{self._origin.scheme}://").partition("/")[0]
+        url = f"{self._origin.scheme}://{host}{self._origin.path}{target}"
         try:
             response = self._http.request(
                 method, url, headers=headers, body=content, deadline=Deadline(self._seconds), max_bytes=ANSWER_BYTES
@@ -219,10 +220,6 @@ def reading_response(forge: str) -> Iterator[None]:
 def path_segment(text: str) -> str:
     """Any untrusted text as one segment of a URL path; also `.` and `..`."""
     return quote(text, safe="").replace(".", "%2E") if set(text) == {"."} else quote(text, safe="")
-
-
-def _host(origin: Origin) -> str:
-    return origin.url.removeprefix(f"{origin.scheme}://").partition("/")[0]
 
 
 def _read(response: HttpResponse) -> ForgeResponse:

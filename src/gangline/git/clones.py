@@ -22,14 +22,7 @@ from gangline.errors import CapacityError, StorageError, UsageError, storage_err
 from gangline.git import remote
 from gangline.git.bounded_process import LOOK_SECONDS, OutputTooLarge, ProcessLimits, ProcessStopped
 from gangline.git.mirror import UNKNOWN_BRANCHES, GitMirror, RemoteBranches
-from gangline.git.remote import (
-    FETCH_SECONDS,
-    MEMORY_BYTES,
-    is_commit,
-    kept_ref,
-    remote_environment,
-    run_remote_git,
-)
+from gangline.git.remote import FETCH_SECONDS, MEMORY_BYTES, is_commit, kept_ref, remote_environment, run_remote_git
 from gangline.http.address_check import Resolve, system_resolve
 from gangline.sanitize import clean
 
@@ -130,12 +123,15 @@ class Clones:
         environment = self._environment(url, local=local, named_by_site=named_by_site, credential=credential)
         wanted = ("HEAD", *(f"refs/heads/{each}" for each in _DEFAULTS))
         arguments = ("ls-remote", "--symref", "--end-of-options", url, *wanted)
-        done = run_remote_git(Path("/"), *arguments, environ=environment, limits=self._limits(FETCH_SECONDS))
+        done = run_remote_git(Path("/"), *arguments, environ=environment, limits=self._limits)
         if done.returncode:
             raise StorageError(f"could not ask {url} for its default branch: {done.message}")
         text = done.text
         head = _SYMREF.search(text)
-        usual = _USUAL.search(text) if local and _is_work_tree(url) else None
+        usual = None
+        if local:
+            inside = run_remote_git(Path(url.removeprefix("file://")), "rev-parse", "--is-inside-work-tree")
+            usual = _USUAL.search(text) if inside.returncode == 0 and inside.stdout.strip() == b"true" else None
         branch, commit = (usual[2], usual[1]) if usual else (head[1], head[2]) if head else ("", "")
         if not branch:
             return None
@@ -191,9 +187,7 @@ class Clones:
         environment = self._environment(url, local=local, named_by_site=named_by_site, credential=credential)
         with self._locked(name) as folder:
             arguments = ("push", "--porcelain", "--", url, _MODEL_TAGS)
-            done = run_remote_git(
-                folder / "mirror.git", *arguments, environ=environment, limits=self._limits(FETCH_SECONDS)
-            )
+            done = run_remote_git(folder / "mirror.git", *arguments, environ=environment, limits=self._limits)
         if done.returncode:
             refused = [line for line in done.text.split("\n") if line.startswith("!")]
             why = clean("; ".join(refused), limit=300) or done.message
@@ -218,7 +212,7 @@ class Clones:
         """Commit of each branch of a repository by name; raises as `fetch` does."""
         environment = self._environment(url, local=local, credential=None)
         arguments = ("ls-remote", "--heads", "--end-of-options", url)
-        done = run_remote_git(Path("/"), *arguments, environ=environment, limits=self._limits(FETCH_SECONDS))
+        done = run_remote_git(Path("/"), *arguments, environ=environment, limits=self._limits)
         if done.returncode:
             raise StorageError(f"could not list the branches of {url}: {done.message}")
         rows = (line.split("\t", 1) for line in done.text.split("\n") if line)
@@ -247,9 +241,10 @@ class Clones:
     def _mirror(self, folder: Path) -> GitMirror:
         return GitMirror(path=folder / "mirror.git", most_bytes=self._most_bytes, is_over=self.is_over)
 
-    def _limits(self, seconds: float) -> ProcessLimits:
+    @property
+    def _limits(self) -> ProcessLimits:
         return ProcessLimits(
-            seconds=seconds, most_bytes=MOST_LISTED_BYTES, memory_bytes=MEMORY_BYTES, is_over=self.is_over
+            seconds=FETCH_SECONDS, most_bytes=MOST_LISTED_BYTES, memory_bytes=MEMORY_BYTES, is_over=self.is_over
         )
 
     @contextmanager
@@ -273,8 +268,3 @@ class Clones:
                 if time.monotonic() > deadline:
                     raise CloneBusy(f"{name}: its clone is in use by another order") from None
                 time.sleep(LOOK_SECONDS)
-
-
-def _is_work_tree(url: str) -> bool:
-    done = run_remote_git(Path(url.removeprefix("file://")), "rev-parse", "--is-inside-work-tree")
-    return done.returncode == 0 and done.stdout.strip() == b"true"

@@ -19,14 +19,7 @@ from gangline.git.bounded_process import OutputTooLarge, ProcessLimits
 from gangline.git.branches import REMOTE, check_branch
 from gangline.git.command import GitFailed, GitResult, stream_git
 from gangline.git.objects import MOST_ENTRIES, parts
-from gangline.git.remote import (
-    FETCH_SECONDS,
-    MEMORY_BYTES,
-    git_environment,
-    is_commit,
-    kept_ref,
-    run_remote_git,
-)
+from gangline.git.remote import FETCH_SECONDS, MEMORY_BYTES, git_environment, is_commit, kept_ref, run_remote_git
 from gangline.git.repository import MOST_CHANGED, Repository
 from gangline.units import format_bytes
 
@@ -64,7 +57,7 @@ class GitMirror:
     @property
     def is_there(self) -> bool:
         """Whether a bare repository is at `path`."""
-        done = self._local("rev-parse", "--is-bare-repository") if self.path.is_dir() else None
+        done = self.ask("rev-parse", "--is-bare-repository") if self.path.is_dir() else None
         return done is not None and done.stdout.strip() == b"true"
 
     @property
@@ -99,7 +92,7 @@ class GitMirror:
 
     def commit(self, name: str) -> Repository | None:
         """The repository to be read at commit `name`, in which no file is written; None where it is not here."""
-        if not self.is_there or self._local("cat-file", "-e", f"{name}^{{tree}}").returncode:
+        if not self.is_there or self.ask("cat-file", "-e", f"{name}^{{tree}}").returncode:
             return None
         return Repository(
             self.path, "", ProcessLimits(seconds=LOCAL_SECONDS, memory_bytes=MEMORY_BYTES, is_over=self.is_over)
@@ -123,7 +116,7 @@ class GitMirror:
 
     def require_all_objects(self, commit: str) -> None:
         """Raises StorageError where objects of the commit are damaged; the next fetch then starts from nothing."""
-        done = self._local("rev-list", "--objects", "--quiet", "--max-count=1", commit)
+        done = self.ask("rev-list", "--objects", "--quiet", "--max-count=1", commit)
         if done.returncode and not self.is_sound:
             self.make()
             raise StorageError(f"{self.path} was damaged on disk and has been replaced by an empty one; fetch again")
@@ -151,9 +144,7 @@ class GitMirror:
         """Whether the repository at `place` is whole and its HEAD is `commit`."""
         if not (place / ".git").is_dir():
             return False
-        done = run_remote_git(
-            place, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", limits=self._limits(LOCAL_SECONDS)
-        )
+        done = run_remote_git(place, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", limits=self._limits())
         return done.stdout.decode().strip() == commit
 
     def write_remote_branches(self, place: Path, standing: RemoteBranches) -> None:
@@ -170,14 +161,14 @@ class GitMirror:
             self._must(place, "symbolic-ref", f"{REMOTE}HEAD", f"{REMOTE}{standing.default}")
 
     def _make_room(self, place: Path, ref: str) -> None:
-        done = run_remote_git(place, "for-each-ref", "--format=%(refname)", REMOTE, limits=self._limits(LOCAL_SECONDS))
+        done = run_remote_git(place, "for-each-ref", "--format=%(refname)", REMOTE, limits=self._limits())
         for other in filter(None, done.text.split("\n")):
             if other.startswith(f"{ref}/") or ref.startswith(f"{other}/"):
                 self._must(place, "update-ref", "--no-deref", "-d", other)
 
     def ask(self, *arguments: str) -> GitResult:
         """Run git in the mirror; for short commands."""
-        return self._local(*arguments)
+        return self._git(*arguments, seconds=LOCAL_SECONDS)
 
     def _fetch(self, url: str, wanted: Sequence[str], environment: Mapping[str, str]) -> tuple[str | None, bool]:
         """The error message, if any, and whether the size limit was the cause."""
@@ -202,20 +193,20 @@ class GitMirror:
     def _collect(self) -> bool:
         """Remove objects that no repository of a commit uses; returns whether there is more room now."""
         before = _size_bytes(self.path / "objects")
-        refs = self._local("for-each-ref", "--format=%(refname)", "refs/gangline/fetched/").stdout.split()
+        refs = self.ask("for-each-ref", "--format=%(refname)", "refs/gangline/fetched/").stdout.split()
         for ref in refs:
-            self._local("update-ref", "-d", ref.decode())
+            self.ask("update-ref", "-d", ref.decode())
         self._git("gc", "--quiet", "--prune=now", seconds=FETCH_SECONDS)
         return _size_bytes(self.path / "objects") < before
 
     @contextmanager
     def _listed(self, *arguments: str) -> Iterator[Iterator[bytes]]:
         """Paths, one after the other; git is ended with the block."""
-        stream = stream_git(self.path, *arguments, environ=git_environment(), limits=self._limits(LOCAL_SECONDS))
+        stream = stream_git(self.path, *arguments, environ=git_environment(), limits=self._limits())
         with closing(stream) as pieces:
             yield parts(pieces)
 
-    def _limits(self, seconds: float, *, file_bytes: int | None = None) -> ProcessLimits:
+    def _limits(self, seconds: float = LOCAL_SECONDS, *, file_bytes: int | None = None) -> ProcessLimits:
         return ProcessLimits(
             seconds=seconds, most_bytes=MOST_SAID_BYTES, memory_bytes=MEMORY_BYTES, file_bytes=file_bytes,
             is_over=self.is_over,
@@ -224,11 +215,8 @@ class GitMirror:
     def _git(self, *arguments: str, seconds: float) -> GitResult:
         return run_remote_git(self.path, *arguments, limits=self._limits(seconds))
 
-    def _local(self, *arguments: str) -> GitResult:
-        return self._git(*arguments, seconds=LOCAL_SECONDS)
-
     def _must(self, folder: Path, *arguments: str) -> None:
-        done = run_remote_git(folder, *arguments, limits=self._limits(LOCAL_SECONDS))
+        done = run_remote_git(folder, *arguments, limits=self._limits())
         if done.returncode:
             raise GitFailed(f"git {arguments[0]} failed in {folder}: {done.message}")
 

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from gangline.errors import UsageError
+from gangline.errors import GanglineError, UsageError
 from gangline.git.bounded_process import OutputTooLarge, ProcessLimits
 from gangline.git.branches import BRANCH_ROW, LOCAL, REMOTE, Branch, local_branch, read_branches
 from gangline.git.command import LIMITS, GitResult, git_output, own_environment, run_git, stream_git
@@ -32,6 +32,8 @@ MOST_CHANGED = 10_000
 _FETCHED_HEAD = "refs/gangline/default"
 """HEAD of the remote, as `jenkins/vars/gangCheckout.groovy` fetches it; `origin/HEAD` is symbolic in a clone."""
 _DEFAULTS = ("main", "master")
+_MOST_FILES = 1000
+"""Files that are named in one call of git."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +338,25 @@ class Repository:
         return stream_git(
             self.root, *arguments, environ=own_environment(objects=self.objects), limits=self.limits, stdin=stdin
         )
+
+
+def commit_of_files(folder: Path, files: Sequence[Path]) -> str | None:
+    """Newest commit that changed one of the files; None: one is not tracked, was changed since, or is in no work tree.
+
+    It is the same in later commits that leave the files alone.
+    """
+    names = [str(path.resolve()) for path in files]
+    if len(names) > _MOST_FILES:
+        return None
+    try:
+        tracked = run_git(folder, "--literal-pathspecs", "ls-files", "--error-unmatch", "--", *names)
+        changed = run_git(folder, "--literal-pathspecs", "status", "--porcelain", "--", *names)
+        newest = run_git(folder, "--literal-pathspecs", "log", "-1", "--format=%H", "--", *names)
+    except GanglineError:  # no git, or no answer in time: the origin is not known
+        return None
+    if tracked.returncode or changed.returncode or changed.stdout.strip() or newest.returncode:
+        return None
+    return newest.stdout.decode().strip() or None
 
 
 def _count(text: str) -> int | None:

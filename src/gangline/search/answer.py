@@ -1,54 +1,50 @@
-"""The answer of a search: its winner and the base on the same fresh seeds, compared as `gangline compare` does.
+"""The answer of a search: its winner and the base on the same fresh seeds, compared as `gangline compare` does; and the
+change of `line.toml` that it proposes.
 
 The best of many trials is picked by luck, too, so that no value of a trial says BETTER. Both runs are runs as any
 other, named by their keys: whatever kills a confirmation, the next call finds them, and none is trained twice.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
 
+from gangline.errors import ConfigError
+from gangline.git.repository import Repository
 from gangline.line.record.store import read_record
 from gangline.report.comparison.compare import compare
 from gangline.report.facts import side_of
 from gangline.search.space import overrides
+from gangline.spec.config.toml_edit import with_values
+from gangline.spec.config.toml_text import MOST_BYTES as MOST_LINE_BYTES
 from gangline.spec.record import Record, run_prefix
 from gangline.spec.search import SearchAnswer, SearchRequest, SearchView, Trial, Verdict
+from gangline.spec.search_table import Scalar
 from gangline.storage.objects.protocol import ObjectStore, get_bounded
 
+LINE = "line.toml"
 MOST_BYTES = 1 << 20
 ROUND_SEEDS = 1_000
 """Fresh seeds begin at the first multiple of it above all seeds of trials."""
 
 
-class TrialTrainer(Protocol):
-    """Trains runs of the search's commit, as its trials are trained."""
+def confirm(view: SearchView, train: Callable[[Sequence[str]], Record], *, store: ObjectStore) -> SearchAnswer | None:
+    """Train winner and base on the same fresh seeds, judge them and keep the answer; None: no trial has a value.
 
-    def train(self, settings: Sequence[str]) -> Record:
-        """Train the commit with these `--set` to the end, or take the run that has ended; a gate's refusal is an end.
-
-        Raises:
-            GanglineError: It has no end: no capacity, store unavailable, stopped.
-        """
-        ...
-
-
-def confirm(view: SearchView, trainer: TrialTrainer, *, store: ObjectStore) -> SearchAnswer | None:
-    """Train winner and base on the same fresh seeds, judge them and keep the answer; None: no trial has a value."""
+    `train` is `RepositoryTrials.train`: a gate's refusal of the run is an end, too.
+    """
     winner, request, count = winner_of(view), view.request, view.limits.confirm_seeds
     if winner is None:
         return None
     if count:
         first = (max(_used_seeds(store, view), default=0) // ROUND_SEEDS + 1) * ROUND_SEEDS
         seeds = (f"train.seed={first}", f"evaluate.seeds={count}")
-        base = trainer.train((*request.overrides, *seeds))
-        this = trainer.train((*request.overrides, *overrides(winner.settings), *seeds))
+        base = train((*request.overrides, *seeds))
+        this = train((*request.overrides, *overrides(winner.settings), *seeds))
         answer = judged(request, winner, base, this)
     else:
-        reason = "search.confirm_seeds = 0: it was trained on no fresh seed"
         answer = SearchAnswer(
             trial=winner.number, settings=winner.settings, verdict="unconfirmed", metric=request.metrics[0],
-            reason=reason,
+            reason="search.confirm_seeds = 0: it was trained on no fresh seed",
         )  # fmt: skip
     store.put(answer_key(request.project, request.id), answer.to_json())
     return answer
@@ -124,11 +120,8 @@ def read_answer(store: ObjectStore, request: SearchRequest, trials: Sequence[Tri
 def _used_seeds(store: ObjectStore, view: SearchView) -> Iterator[int]:
     """Every seed that a trial, or the base of the search, was trained with."""
     for run in (view.request.base, *(each.run for each in view.trials)):
-        if (
-            run
-            and (record := read_record(store, run_prefix(view.request.project, view.request.commit, run))) is not None
-        ):
-            yield from record.inputs.seeds
+        record = read_record(store, run_prefix(view.request.project, view.request.commit, run)) if run else None
+        yield from record.inputs.seeds if record is not None else ()
 
 
 def _with_directions(record: Record, request: SearchRequest) -> Record:
@@ -141,3 +134,25 @@ def _with_directions(record: Record, request: SearchRequest) -> Record:
 def _is_beyond_chance(base: Record, this: Record, name: str) -> bool:
     before, after = base.metrics.get(name), this.metrics.get(name)
     return before is not None and after is not None and side_of(after.value, before.band, before.better) == "better"
+
+
+def line_of(repository: Repository, commit: str) -> str:
+    """Text of the line of a commit; raises ConfigError where it has none."""
+    data = repository.file(repository.tree(commit), LINE, most_bytes=MOST_LINE_BYTES)
+    if data is None:
+        raise ConfigError(f"wanted {LINE} in commit {commit[:8]}, found none")
+    return data.decode(errors="replace")
+
+
+def line_change(repository: Repository, request: SearchRequest, settings: dict[str, Scalar]) -> tuple[str, str]:
+    """Text of the line before and with `settings`; raises UsageError for a layout that an edit would not keep."""
+    before = line_of(repository, request.commit)
+    return before, with_values(before, settings)
+
+
+def proposed_change(repository: Repository, view: SearchView) -> tuple[str, str] | None:
+    """The change that a BETTER answer proposes; None: there is nothing to propose, or the clone lacks the commit."""
+    answer = view.answer
+    if answer is None or answer.verdict != "BETTER" or not repository.has(view.request.commit):
+        return None
+    return line_change(repository, view.request, dict(answer.settings))

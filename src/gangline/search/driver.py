@@ -5,9 +5,9 @@ it at any point, the next driver goes on with the same trials and trains none tw
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from gangline.errors import CancelledError
@@ -17,7 +17,7 @@ from gangline.search.population import PopulationRounds
 from gangline.search.searches import best_trial, search_prefix, trial_record, view_of
 from gangline.search.space import grid_size
 from gangline.search.study import ENDED, FAILED, PRUNED, SearchStudy
-from gangline.search.trials import RunStatus, TrialRuns
+from gangline.search.trials import RepositoryTrials, RunStatus
 from gangline.spec.search import SearchAnswer, SearchEnding, SearchLimits, SearchRequest, SearchView, Trial, TrialState
 from gangline.spec.search_table import Scalar
 from gangline.storage.objects.protocol import ObjectStore
@@ -47,31 +47,20 @@ class Screen(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SearchParts:
-    """What a driver works with."""
-
-    store: ObjectStore
-    request: SearchRequest
-    limits: SearchLimits
-    runs: TrialRuns
-    screen: Screen
-    trial_hours: float | None = None
-    """Forecast of a whole trial before the first has ended."""
-    base_values: tuple[float, ...] = ()
-    pause: Callable[[float], None] = time.sleep
-
-
 class SearchDriver:
     """One search, new or resumed; `run` returns at its end."""
 
-    def __init__(self, parts: SearchParts) -> None:
-        self._parts = parts
-        self._request, self._limits, self._runs = parts.request, parts.limits, parts.runs
-        self._prefix = search_prefix(parts.request.project, parts.request.id)
-        self._study = SearchStudy(parts.store, self._prefix, parts.request, create=True)
-        is_population = parts.request.pruner == "population"
-        self._rounds = PopulationRounds(parts.store, parts.request, self._study) if is_population else None
+    def __init__(
+        self, store: ObjectStore, request: SearchRequest, *, limits: SearchLimits, runs: RepositoryTrials,
+        screen: Screen, trial_hours: float | None = None, base_values: Sequence[float] = (),
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:  # fmt: skip
+        """Open the study; `trial_hours` is the forecast of a whole trial before the first has ended."""
+        self._store, self._request, self._limits, self._runs, self._screen = store, request, limits, runs, screen
+        self._forecast_hours, self._base_values, self._pause = trial_hours, list(base_values), pause
+        self._prefix = search_prefix(request.project, request.id)
+        self._study = SearchStudy(store, self._prefix, request, create=True)
+        self._rounds = PopulationRounds(store, request, self._study) if request.pruner == "population" else None
         self._live: dict[int, RunStatus] = {}
         self._judged: set[tuple[int, int]] = set()
         """Trials and rungs that this process has judged."""
@@ -88,12 +77,12 @@ class SearchDriver:
         with self._leased():
             self._study.write(STOP, "")
             self._study.write(ENDING, "")
-            if self._parts.base_values:
-                self._study.write("base_values", list(self._parts.base_values))
+            if self._base_values:
+                self._study.write("base_values", self._base_values)
             ending = self._drive()
             answer = None
             if confirm is not None and ending in ("trials", "budget", "patience"):
-                self._parts.screen.show(self.view())
+                self._screen.show(self.view())
                 answer = confirm(self.view())
                 self._write_confirmation_cost(answer)
             self._study.write(ENDING, ending)
@@ -134,13 +123,13 @@ class SearchDriver:
 
     @contextmanager
     def _leased(self) -> Iterator[None]:
-        acquired = lease.acquire_lease(self._parts.store, self._prefix, holder=self._holder, at_least=0)
-        with lease.renewed_lease(self._parts.store, self._prefix, acquired, on_problem=self._parts.screen.note):
+        acquired = lease.acquire_lease(self._store, self._prefix, holder=self._holder, at_least=0)
+        with lease.renewed_lease(self._store, self._prefix, acquired, on_problem=self._screen.note):
             yield
 
     def _require_lease(self) -> None:
         """Raise HeldError once another driver has the search."""
-        held = lease.read_lease(self._parts.store, self._prefix)
+        held = lease.read_lease(self._store, self._prefix)
         if held is None or held.holder != self._holder:
             raise lease.HeldError(f"{self._request.id} is driven by another process now; this one has stopped")
 
@@ -156,10 +145,10 @@ class SearchDriver:
                 ending = ending or self._start_more()
                 if ending is not None:
                     self._drop_unbegun()
-                self._parts.screen.show(self.view())
+                self._screen.show(self.view())
                 if ending is not None and not self._open():
                     return ending
-                self._parts.pause(LOOK_SECONDS)
+                self._pause(LOOK_SECONDS)
         finally:
             self._runs.leave()
 
@@ -186,11 +175,8 @@ class SearchDriver:
         most = self._limits.trials if self._rounds is None else self._rounds.num_trials
         if self._request.sampler == "grid":
             most = min(most, grid_size(self._request.space) or most)
-        return "trials" if len(trials) >= most and not self._lacking(trials) else None
-
-    def _lacking(self, trials: list[Trial]) -> bool:
-        """Whether a trial was begun and has no settings or no run yet."""
-        return any(each.state in OPEN and not each.run for each in trials)
+        lacks = any(each.state in OPEN and not each.run for each in trials)  # begun, without settings or a run yet
+        return "trials" if len(trials) >= most and not lacks else None
 
     def _start_more(self) -> SearchEnding | None:
         """Ask for trials as far as devices and budget allow; `budget` where none fits and none runs."""
@@ -244,7 +230,7 @@ class SearchDriver:
 
     def _trial_hours(self, trials: list[Trial]) -> float | None:
         """Forecast of a trial, by those that have ended; of a population's member it is a round's."""
-        whole, share = self._parts.trial_hours, 1.0 if self._rounds is None else self._rounds.share
+        whole, share = self._forecast_hours, 1.0 if self._rounds is None else self._rounds.share
         otherwise = None if whole is None else whole * share
         return budget.trial_hours(trials, steps=self._request.steps, otherwise=otherwise)
 
@@ -294,14 +280,14 @@ class SearchDriver:
         cost = {"steps": status.step}
         spent = {} if trial.taken else {"hours": status.hours, "money": status.money}
         pruned = self._study.is_pruned(trial.number)
-        for rung in self._request.rungs if self._rounds is None else (self._rounds.end_of(trial.number),):
-            value = (
-                status.at(rung, self._request.measured_by)
-                if self._rounds is None
-                else next(iter(status.values or ()), None)
-            )
-            if value is not None and status.state == "ended":
-                self._study.judge(trial.number, rung, value)
+        if status.state == "ended":
+            if self._rounds is None:
+                values = {rung: status.at(rung, self._request.measured_by) for rung in self._request.rungs}
+            else:
+                values = {self._rounds.end_of(trial.number): next(iter(status.values or ()), None)}
+            for rung, value in values.items():
+                if value is not None:
+                    self._study.judge(trial.number, rung, value)
         reason = "" if status.state == "ended" else trial.reason if pruned else status.reason or status.state
         self._study.note(trial.number, reason=reason, own_fault=status.is_own_fault, cost={**cost, **spent})
         if status.state == "ended":
@@ -326,7 +312,7 @@ class SearchDriver:
                 self._study.tell(trial.number, FAILED)
 
     def _write_confirmation_cost(self, answer: SearchAnswer | None) -> None:
-        records = [trial_record(self._parts.store, self._request, run) for run in (answer and answer.runs) or ()]
+        records = [trial_record(self._store, self._request, run) for run in (answer and answer.runs) or ()]
         hours = [each.ledger.allocated_seconds / 3600 for each in records if each is not None and each.ledger]
         if hours:
             self._study.write("confirm_hours", sum(hours))

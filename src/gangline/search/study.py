@@ -44,7 +44,8 @@ class SearchStudy:
         """Raises IntegrityError where the journal is not that of this search."""
         self.request = request
         directions = [_DIRECTIONS[each] for each in request.better]
-        self._sign = -1.0 if _is_turned(request) else 1.0
+        is_turned = request.measured_by != request.metrics[0] and request.better[0] == "higher"
+        self._sign = -1.0 if is_turned else 1.0  # rungs are judged by a loss, which is better lower
         try:
             self._storage = JournalStorage(StoreJournal(store, f"{prefix}/journal"))
             names = [each.study_name for each in self._storage.get_all_studies()]
@@ -156,7 +157,9 @@ class SearchStudy:
         if len(ended) < 2 * len(self.request.space) or len({tuple(each.values) for each in ended}) < 2:
             return {}, ""
         evaluator, name = _importance_evaluator()
-        target: Callable[[FrozenTrial], float] | None = None if len(self.request.metrics) == 1 else _first_value
+        target: Callable[[FrozenTrial], float] | None = (
+            None if len(self.request.metrics) == 1 else lambda frozen: float(frozen.values[0])
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -231,15 +234,6 @@ class _WithoutAttributes:
 
     def set_trial_system_attr(self, *_: object) -> None:
         """The caller asks for a decision alone."""
-
-
-def _is_turned(request: SearchRequest) -> bool:
-    """Whether rungs are judged by a loss, which is better lower, in a search whose metric is better higher."""
-    return request.measured_by != request.metrics[0] and request.better[0] == "higher"
-
-
-def _first_value(frozen: FrozenTrial) -> float:
-    return float(frozen.values[0])
 
 
 def _importance_evaluator() -> tuple[Any, str]:

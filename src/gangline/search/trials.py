@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from gangline.errors import CapacityError, StorageError, TrainingError, error_for
 from gangline.line.record import states
@@ -86,30 +86,6 @@ class RunStatus:
         return next((value for step, value in sorted(self.series.items()) if step >= rung), None)
 
 
-class TrialRuns(Protocol):
-    """What a search drives: runs of one commit, by setting."""
-
-    def identify(self, settings: Mapping[str, Scalar]) -> TrialRun:
-        """The run of a setting, known before it starts."""
-        ...
-
-    def start(self, run: str, settings: Mapping[str, Scalar], *, again: bool) -> None:
-        """Drive it, unless somebody does; returns at once."""
-        ...
-
-    def look(self, run: str) -> RunStatus:
-        """How far it is."""
-        ...
-
-    def cancel(self, run: str, reason: str) -> None:
-        """Ask it to stop; returns at once, and repeating it is harmless."""
-        ...
-
-    def leave(self) -> None:
-        """Let what runs go on without this process."""
-        ...
-
-
 @dataclass
 class _Lines:
     """What a driver has reported so far."""
@@ -121,7 +97,7 @@ class _Lines:
 
 
 class RepositoryTrials:
-    """Runs of one commit of a repository, each with a driver of its own."""
+    """Runs of one commit of a repository, by setting, each with a driver of its own: what a search drives."""
 
     def __init__(
         self, workspace: RunWorkspace, request: SearchRequest, *, site_file: Path | None, target: str | None = None
@@ -138,12 +114,15 @@ class RepositoryTrials:
         """Called with the run that `train` waits for; what it raises ends the waiting."""
 
     def identify(self, settings: Mapping[str, Scalar]) -> TrialRun:
+        """The run of a setting, known before it starts."""
         return self._identify((*self._request.overrides, *overrides(settings)))
 
     def start(self, run: str, settings: Mapping[str, Scalar], *, again: bool) -> None:
+        """Drive it, unless somebody does; returns at once."""
         self._start(run, (*self._request.overrides, *overrides(settings)), again=again)
 
     def look(self, run: str) -> RunStatus:
+        """How far it is."""
         record = self._record(run)
         if record is None:
             return self._unborn(run)
@@ -163,12 +142,14 @@ class RepositoryTrials:
         )  # fmt: skip
 
     def cancel(self, run: str, reason: str) -> None:
+        """Ask it to stop; returns at once, and repeating it is harmless."""
         record = self._record(run)
         if record is None or record.run.state == "ended" or record.run.cancel_requested:
             return
         RecordStore.of(self._workspace.store, record).change(lambda each: states.request_cancel(each, reason))
 
     def leave(self) -> None:
+        """Let what runs go on without this process."""
         for child in self._children.values():
             child.detach()
 
@@ -250,7 +231,8 @@ class RepositoryTrials:
     def _ended(self, run: str, record: Record) -> RunStatus:
         lines, request = self._read_lines(run), self._request
         self._lines.pop(run, None)
-        series = lines.series or _recorded_series(record, request.measured_by)
+        is_recorded = request.measured_by == record.curve.metric  # of a run that was driven elsewhere
+        series = lines.series or ({each.step: each.value for each in record.curve.points} if is_recorded else {})
         step = max([lines.step, *(point.step for point in record.curve.points)])
         ledger, price = record.ledger, price_at(self._workspace.site)
         hours = ledger.allocated_seconds / 3600 if ledger else 0.0
@@ -320,13 +302,6 @@ def needed_values(series: Mapping[int, float], request: SearchRequest) -> dict[i
         return {step: value for step, value in series.items() if any(step in window for window in windows)}
     first = (min((step for step in series if step >= rung), default=None) for rung in request.rungs)
     return {step: series[step] for step in first if step is not None}
-
-
-def _recorded_series(record: Record, metric: str) -> dict[int, float]:
-    """Points of the recorded curve, of a run that was driven elsewhere."""
-    if metric != record.curve.metric:
-        return {}
-    return {point.step: point.value for point in record.curve.points}
 
 
 def _add(lines: _Lines, line: bytes, metric: str) -> None:

@@ -48,9 +48,8 @@ class AccessMiddleware:
         except (RequestRefused, GanglineError) as error:
             refused = refusal(error)
             if refused.status == 401 and page and request.method in _SAFE:
-                refused = RequestRefused(
-                    303, "log in first", {"Location": f"/login?next={quote(_path_and_query(request))}"}
-                )
+                onward = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+                refused = RequestRefused(303, "log in first", {"Location": f"/login?next={quote(onward)}"})
             await problem(refused, page=page)(scope, receive, send)
 
     async def _pass(self, request: Request, matched: MatchedRule, send: Send) -> None:
@@ -59,12 +58,10 @@ class AccessMiddleware:
             await self._app(request.scope, request.receive, send)
             return
         if matched.rule.scope == "open" and not self._has_credentials(request):
-            self._count_request(
-                f"peer {peer_address(request)}"
-            )  # at once: no busy thread or database keeps a probe waiting
+            self._count_request(f"peer {peer_address(request)}")  # no busy thread or database keeps a probe waiting
             request.state.principal = NOBODY
         else:
-            request.state.principal = await run_in_threadpool(self._admit, request, matched)
+            request.state.principal = await run_in_threadpool(self._caller, request, matched)
         limits = self._service.limits
         async with bounded_body(
             request, self._service.body_memory, limit=limits.body_bytes, seconds=limits.body_seconds
@@ -74,11 +71,6 @@ class AccessMiddleware:
 
     def _has_credentials(self, request: Request) -> bool:
         return "authorization" in request.headers or self._service.sessions.cookie in request.cookies
-
-    def _admit(self, request: Request, matched: MatchedRule) -> Principal:
-        caller = self._caller(request, matched.rule)
-        self._require(caller, matched)
-        return caller
 
     def _rule(self, request: Request) -> MatchedRule:
         host = (request.headers.get("host") or "").rsplit(":", 1)[0].strip("[]").lower()
@@ -91,12 +83,12 @@ class AccessMiddleware:
             raise RequestRefused(405, f"wanted {' or '.join(found)} here", {"Allow": ", ".join(found)})
         raise RequestRefused(404, "no such route; /openapi.json lists all routes")
 
-    def _caller(self, request: Request, rule: RouteRule) -> Principal:
-        """Principal of the request's token or session; NOBODY on open routes."""
+    def _caller(self, request: Request, matched: MatchedRule) -> Principal:
+        """Principal of the request's token or session, if the rule lets it pass; NOBODY on open routes."""
         peer = peer_address(request)
         digest = self._digest(request)
         principal = self._service.context.accounts.of_digest(digest) if digest else None
-        if principal is None and rule.scope == "open":
+        if principal is None and matched.rule.scope == "open":
             self._count_request(f"peer {peer}")
             return NOBODY
         if digest is None:
@@ -105,6 +97,7 @@ class AccessMiddleware:
             self._service.count_failed_login(peer)
             raise RequestRefused(401, "unknown or expired token", {"WWW-Authenticate": "Bearer"})
         self._count_request(f"token {digest}")
+        self._require(principal, matched)
         return principal
 
     def _digest(self, request: Request) -> str | None:
@@ -150,8 +143,3 @@ def _require_role(caller: Principal, rule: RouteRule, project: str | None, absen
         raise RequestRefused(404, absent)
     if not caller.may(rule.role, project):
         raise RequestRefused(403, f"the role {rule.role} of {project} is needed; ask an administrator")
-
-
-def _path_and_query(request: Request) -> str:
-    """The requested page, to which the login redirects."""
-    return f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path

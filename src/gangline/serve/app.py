@@ -29,7 +29,7 @@ log = structlog.get_logger()
 def create_app(context: ServiceContext, *, limits: RequestLimits | None = None) -> FastAPI:
     """The whole service over `context`; it starts no worker. `app.state.service` is what its handlers share."""
     app = _new_app()
-    service = Service(context, limits or RequestLimits())
+    service = Service(context, limits)
     app.state.service = service
     hooks = webhooks.router(context, service.body_memory)
     for each in (hooks, *API, page_routes.router):  # tried in this order: a flood of deliveries costs least
@@ -94,28 +94,28 @@ def _require_rules(router: APIRouter) -> None:
 
 
 def _answer_errors(app: FastAPI) -> None:
-    @app.exception_handler(RequestRefused)
-    async def refused(request: Request, error: RequestRefused) -> Response:
-        return problem(error, page=_is_page(request))
+    async def answer(request: Request, error: Exception) -> Response:
+        return problem(_refusal_of(request, error), page=_is_page(request))
 
-    @app.exception_handler(GanglineError)
-    async def ours(request: Request, error: GanglineError) -> Response:
-        log.warning("request_failed", path=request.url.path, cause=str(error))
-        return problem(refusal(error), page=_is_page(request))
+    for kind in (RequestRefused, GanglineError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, answer)
 
-    @app.exception_handler(HTTPException)
-    async def http(request: Request, error: HTTPException) -> Response:
-        return problem(RequestRefused(error.status_code, error.detail, error.headers), page=_is_page(request))
 
-    @app.exception_handler(RequestValidationError)
-    async def shape(request: Request, error: RequestValidationError) -> Response:
-        detail = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:10])
-        return problem(RequestRefused(422, detail), page=_is_page(request))
-
-    @app.exception_handler(Exception)
-    async def bug(request: Request, error: Exception) -> Response:
-        log.error("request_broke", path=request.url.path, cause=type(error).__name__, exc_info=error)
-        return problem(RequestRefused(500, "this is a bug in gangline; its log says more"), page=_is_page(request))
+def _refusal_of(request: Request, error: Exception) -> RequestRefused:
+    match error:
+        case RequestRefused():
+            return error
+        case GanglineError():
+            log.warning("request_failed", path=request.url.path, cause=str(error))
+            return refusal(error)
+        case HTTPException():
+            return RequestRefused(error.status_code, error.detail, error.headers)
+        case RequestValidationError():
+            said = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:10])
+            return RequestRefused(422, "; ".join(said))
+        case _:
+            log.error("request_broke", path=request.url.path, cause=type(error).__name__, exc_info=error)
+            return RequestRefused(500, "this is a bug in gangline; its log says more")
 
 
 def _is_page(request: Request) -> bool:

@@ -61,7 +61,7 @@ def runs(service: ServiceDep, caller: CallerDep, request: Request) -> str:
     orders = [] if wanted.projects == () else database.orders.list(
         states=_OPEN_ORDERS, projects=wanted.projects, limit=QUEUED
     )  # fmt: skip
-    said = service.health.problem()
+    said = service.context.health.problem()
     return pages.render_runs(
         rows,
         wanted=wanted,
@@ -72,9 +72,8 @@ def runs(service: ServiceDep, caller: CallerDep, request: Request) -> str:
         counts=service.run_counts.of(wanted.projects),
         notice=f"The store is away, so this list may be old: {said}" if said else "",
         searches=service.searches.of(wanted.project, wanted.projects),
-        refused=[each for each in service.context.quarantine.list_refused(wanted.projects)
-                 if wanted.project in (None, each.project)],
-    )  # fmt: skip
+        refused=service.context.quarantine.list_refused(wanted.projects, wanted.project),
+    )
 
 
 @router.get("/runs/{run}")

@@ -16,11 +16,10 @@ from gangline.line.request import trust
 from gangline.serve.api.service import Service
 from gangline.serve.app import create_app
 from gangline.serve.context.accounts import Accounts, KnownToken, read_token_file
-from gangline.serve.context.health import StoreHealth
 from gangline.serve.context.home import ServiceHome, effective_site
 from gangline.serve.context.metered_store import MeteredStore
 from gangline.serve.context.quarantine import Quarantine
-from gangline.serve.context.service_context import ServiceContext
+from gangline.serve.context.service_context import ServiceContext, StoreHealth
 from gangline.serve.context.telemetry import CallOutcome, Telemetry
 from gangline.serve.database.open import Database, open_database
 from gangline.serve.orders.workers import OrderService, run_folder

@@ -83,7 +83,11 @@ class WebhookReceiver:
         self._room = body_memory
         self._turns = ConcurrencyLimit(AT_ONCE)
         self._forged = TokenBuckets(FORGED_PER_SECOND, FORGED_BURST)
-        self._projects = {name: _by_repository(table.projects) for name, table in context.site.forge.items()}
+        self._projects = {
+            name: {repository.casefold(): project for repository, project in table.projects.items()}
+            for name, table in context.site.forge.items()
+        }
+        """Project by forge and repository; forges do not tell `Team/Model` from `team/model`."""
 
     async def receive(self, name: str, request: Request) -> DeliveryResponse:
         """Everything from the first byte to the durable write; no exception leaves it."""
@@ -141,11 +145,6 @@ class WebhookReceiver:
             return DeliveryResponse(202, "repeated", hint.event, "repeated delivery: nothing was done")
         log.info("delivery_accepted", forge=forge.name, project=project, ref=order.ref, delivery=hint.delivery)
         return DeliveryResponse(202, "accepted", hint.event, "accepted")
-
-
-def _by_repository(projects: Mapping[str, str]) -> dict[str, str]:
-    """Project by repository; forges do not tell `Team/Model` from `team/model`."""
-    return {repository.casefold(): project for repository, project in projects.items()}
 
 
 def _order_of(forge: Forge, hint: WebhookEvent, project: str) -> Order:

@@ -57,7 +57,7 @@ class WriterCalls:
             self._writer = import_module(f"gangline.trackers.{self._settings.kind}").open_writer(self._settings)
             return None
         if call == "model":
-            from gangline.trackers.models import mirror_model
+            from gangline.trackers.mlflow import mirror_model
             from gangline.trackers.protocol import MirroredModel
 
             return mirror_model(self._settings, MirroredModel.read(content))

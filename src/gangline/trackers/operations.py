@@ -4,7 +4,6 @@ computed. Times are those of the events and of the record.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from math import isfinite
 from typing import Any
@@ -28,31 +27,8 @@ _STATUS: dict[str | None, Status] = {
 Event = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Operations:
-    """All that a tracker gets of one run."""
-
-    run: TrackedRun
-    points: tuple[Point, ...]
-
-
-def operations(
-    record: Record, events: Iterable[Event], *, experiment: str = "{project}", price: Price | None = None
-) -> Operations:
-    """What a tracker gets of the run, from its first event to its end.
-
-    Args:
-        record: Of the run.
-        events: Of its rank 0, as written, of all gangs of its training in order.
-        experiment: `{project}` and `{branch}` in it are replaced.
-        price: What a GPU hour costs here.
-    """
-    run = tracked_run(record, experiment=experiment, price=price)
-    return Operations(run, tuple(all_points(record, events)))
-
-
 def all_points(record: Record, events: Iterable[Event]) -> Iterator[Point]:
-    """Points of the events, one after the other, and those that the record of an ended run adds."""
+    """Points of the events of rank 0 of all gangs of a training, and those that the record of an ended run adds."""
     has_curve = False
     for event in events:
         points = points_of(event)
@@ -115,8 +91,15 @@ def experiment_of(record: Record, experiment: str) -> str:
 
 
 def tracked_run(record: Record, *, experiment: str, price: Price | None) -> TrackedRun:
-    """All that is no point, as the record has it now."""
-    run = record.run
+    """All that is no point, as the record has it now.
+
+    Args:
+        record: Record of the run.
+        experiment: `{project}` and `{branch}` in it are replaced.
+        price: What a GPU hour costs here; None: the cost is left out.
+    """
+    run, values = record.run, sorted(record.inputs.values.items())
+    inputs = [each for each in values if each[0] != "project.track" and not each[0].startswith("search.")]
     return TrackedRun(
         id=run.id,
         project=run.project,
@@ -126,13 +109,9 @@ def tracked_run(record: Record, *, experiment: str, price: Price | None) -> Trac
         started_ms=round(1000 * created_at(record)),
         ended_ms=round(1000 * ended_at(record)) if run.state == "ended" else None,
         group=search_of(record),
-        parameters={key: _text(value) for key, value in sorted(record.inputs.values.items()) if _is_input(key)},
+        parameters={key: _text(value) for key, value in inputs},
         tags=_tags(record, price),
     )
-
-
-def _is_input(key: str) -> bool:
-    return key != "project.track" and not key.startswith("search.")
 
 
 def _text(value: Any) -> str:

@@ -155,7 +155,11 @@ class WriterProcess:
             answer = self._exchange({name: content})
         except (OSError, ValueError) as error:
             self.end()
-            ended = f"no answer to {name} within {limit:g} s" if late.is_set() else self._ending(name)
+            ended = (
+                f"no answer to {name} within {limit:g} s"
+                if late.is_set()
+                else f"its writer ended with {self._process.returncode} in {name}"
+            )
             raise WriterFailed(ended) from error
         finally:
             timer.cancel()
@@ -174,6 +178,3 @@ class WriterProcess:
         if not isinstance(answer, dict):
             raise ValueError(f"wanted an answer, found {answer!r:.40}")  # noqa: TRY004  # of a text
         return answer
-
-    def _ending(self, name: str) -> str:
-        return f"its writer ended with {self._process.returncode} in {name}"

@@ -10,7 +10,7 @@ from tests.serve.orders.yard import Yard
 
 from gangline.errors import IntegrityError
 from gangline.git.clones import Clones
-from gangline.serve.context.health import StoreHealth
+from gangline.serve.context.service_context import StoreHealth
 from gangline.serve.database.open import open_database
 from gangline.serve.database.types import Principal, RunFilter
 from gangline.serve.orders.schedules import Schedules

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.faults.instruments.memory import peak_bytes
 
-from gangline.serve.context.health import StoreHealth
+from gangline.serve.context.service_context import StoreHealth
 from gangline.serve.database.open import open_database
 from gangline.serve.runs.indexer import Indexer
 from gangline.storage.folder.store import FolderStore

@@ -14,7 +14,7 @@ from tests.faults.n.network import bring_up, cut
 from tests.report.records import passed
 
 from gangline.cli.log_setup import set_up_logs
-from gangline.serve.context.health import StoreHealth
+from gangline.serve.context.service_context import StoreHealth
 from gangline.serve.database.open import open_database
 from gangline.serve.runs.indexer import Indexer
 from gangline.serve.startup import STORE_SECONDS

@@ -10,6 +10,7 @@ import pytest
 from tests.line import repositories
 from tests.line.conftest import Remembers
 from tests.trackers import drive_mirrored
+from tests.trackers.events import operations
 from tests.trackers.fake_tracker import FakeTracker
 
 from gangline.cli.commands.track import _push
@@ -19,7 +20,6 @@ from gangline.line.stages.run_line import run_line
 from gangline.spec.config.site import Site
 from gangline.spec.run_flags import SEARCH, search_of
 from gangline.storage.folder.store import FolderStore
-from gangline.trackers.operations import operations
 from gangline.trackers.stored_run import stored_events
 
 PROGRAM = Path(drive_mirrored.__file__)

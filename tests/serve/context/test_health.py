@@ -7,8 +7,8 @@ import pytest
 from tests.contracts.database.rows import order
 
 from gangline.errors import StorageError
-from gangline.serve.context import health
-from gangline.serve.context.health import DatabaseReadiness
+from gangline.serve.context import service_context
+from gangline.serve.context.service_context import DatabaseReadiness
 from gangline.serve.database.open import open_database
 from gangline.serve.database.sqlite import check_free_space, problem_text
 from gangline.serve.database.types import DatabaseProblem
@@ -86,13 +86,13 @@ def test_probes_that_come_often_share_one_look(still):
     ready = DatabaseReadiness(Counted(), clock=lambda: now[0])
     assert [ready.problem() for _ in range(5)] == [None] * 5
     assert len(asked) == 1
-    now[0] += health.FRESH_SECONDS
+    now[0] += service_context.FRESH_SECONDS
     assert ready.problem() is None
     assert len(asked) == 2
 
 
 def test_a_disk_that_hangs_holds_up_one_probe_alone(monkeypatch):
-    monkeypatch.setattr(health, "PROBE_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(service_context, "PROBE_TIMEOUT_SECONDS", 0.05)
     began, go_on = threading.Event(), threading.Event()
 
     class Hanging:

@@ -7,11 +7,11 @@ from tests.line.records import record
 
 from gangline.serve.database.types import Order
 from gangline.serve.orders.retry_policy import MOST_TRIES, RETRY_SECONDS, after_exit, after_failure, after_run
-from gangline.serve.orders.triggers import TriggerFacts, trigger_refusal
+from gangline.serve.orders.triggers import trigger_refusal
 from gangline.spec.config.line import TriggerTable
 
 ORDER = Order(id=1, project="cheap", ref="refs/heads/main", state="driving")
-OWN = TriggerFacts(branch="main", is_fork=False, changed=None)
+OWN = {"branch": "main", "changed": None}
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ OWN = TriggerFacts(branch="main", is_fork=False, changed=None)
     ],
 )
 def test_a_commit_starts_a_run_or_is_shown_why_not(trigger, order, found, said):
-    answer = trigger_refusal(replace(ORDER, **order), TriggerTable(**trigger), replace(OWN, **found))
+    answer = trigger_refusal(replace(ORDER, **order), TriggerTable(**trigger), **OWN | found)
     assert answer is None if said is None else said in answer
 
 

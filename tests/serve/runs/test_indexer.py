@@ -15,7 +15,7 @@ from tests.serve.world import record_of
 from gangline.errors import IntegrityError, StorageError
 from gangline.line.record.runs import mark_open, unmark_open
 from gangline.serve.api.service import Service
-from gangline.serve.context.health import StoreHealth
+from gangline.serve.context.service_context import StoreHealth
 from gangline.serve.context.telemetry import Telemetry
 from gangline.serve.database.types import RunFilter
 from gangline.serve.runs.index_row import row_from_bytes, row_of
@@ -213,7 +213,7 @@ def test_service_without_its_store_answers_from_the_index_and_says_so(still):
 def test_store_that_is_known_to_be_away_is_not_asked_again(still):
     store = Failing(still.context.store)
     service = Service(replace(still.context, store=store))
-    service.health.failed(StorageError("gone"))
+    service.context.health.failed(StorageError("gone"))
     before = store.reads
     with pytest.raises(Exception, match="gone"):
         service.record(still.run("alpha"))

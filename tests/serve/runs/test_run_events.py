@@ -6,7 +6,7 @@ from tests.report import records
 
 from gangline.serve.database.types import Order
 from gangline.serve.orders.retry_policy import after_run
-from gangline.serve.runs.run_events import end_event, record_event
+from gangline.serve.runs.watchers import end_event, record_event
 
 WORDS = "passed, 1 gate could not judge"
 

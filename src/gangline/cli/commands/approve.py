@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from gangline.cli.options import HERE, JsonOption, RepoOption, RunArgument, SiteOption
-from gangline.cli.output import print_json
-from gangline.cli.terminal import say
+from gangline.cli.output import answer
 from gangline.cli.workspace import open_workspace
 from gangline.line.request.trust import approve
 from gangline.signing.record_seal import Sealer
@@ -28,7 +27,4 @@ def command(
     workspace = open_workspace(repo, site)
     sealer = Sealer.of(workspace.site, workspace.environ)
     record = approve(workspace.store, workspace.run(run), who=who or getpass.getuser(), sealer=sealer)
-    if json:
-        print_json(record)
-    else:
-        say(f"{record.run.id} is approved by {record.run.approved}: gangline run resumes it")
+    answer(record, f"{record.run.id} is approved by {record.run.approved}: gangline run resumes it", json=json)

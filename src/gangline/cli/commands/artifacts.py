@@ -6,12 +6,12 @@ from typing import Annotated
 import typer
 
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
-from gangline.cli.output import columns, print_json
+from gangline.cli.output import answer, columns, print_json
 from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
 from gangline.errors import UsageError
 from gangline.registry.artifact_download import fetch_artifacts
-from gangline.registry.run_artifacts import RunArtifact, list_artifacts, select_artifacts
+from gangline.registry.run_artifacts import list_artifacts, select_artifacts
 from gangline.spec.globs import matches
 from gangline.storage.objects.paths import is_of_git
 from gangline.units import format_bytes
@@ -41,7 +41,9 @@ def command(
     record = workspace.run(run)
     items = [each for each in list_artifacts(workspace.store, record) if kind in (None, each.kind)]
     if get is None:
-        _show(record.run.id, items, json=json)
+        rows = [(each.kind, format_bytes(each.size_bytes), each.sha256[:12], each.path) for each in items]
+        text = columns(rows) if rows else f"{record.run.id} left nothing yet"
+        answer({"run": record.run.id, "artifacts": items}, text, json=json)
         return
     fetched = []
     for item, path in fetch_artifacts(workspace.store, select_artifacts(items, get), to or Path(), overwrite=overwrite):
@@ -53,12 +55,3 @@ def command(
         print_json({"run": record.run.id, "fetched": fetched, "left_out": left_out})
     elif left_out:
         say(f"left out: {', '.join(left_out[:8])}: of a git folder, and git obeys what is in one")
-
-
-def _show(run: str, items: list[RunArtifact], *, json: bool) -> None:
-    if json:
-        print_json({"run": run, "artifacts": items})
-    elif items:
-        say(columns([(each.kind, format_bytes(each.size_bytes), each.sha256[:12], each.path) for each in items]))
-    else:
-        say(f"{run} left nothing yet")

@@ -11,6 +11,7 @@ from gangline.cli.options import HERE, FormatOption, JsonOption, OutOption, Repo
 from gangline.cli.output import print_json, print_or_write, terminal_width
 from gangline.cli.terminal import say
 from gangline.cli.view.bisect_view import BisectView
+from gangline.cli.view.comparison_page import require_format
 from gangline.cli.workspace import open_workspace
 from gangline.errors import GateError, UsageError
 from gangline.git.repository import Repository
@@ -19,8 +20,6 @@ from gangline.line.run import driver
 from gangline.line.run.sigterm import exit_on_sigterm
 from gangline.report.bisection.text import Culprit, render_bisection
 from gangline.spec.bisect import BisectState
-
-_FORMATS = ("text", "markdown", "html")
 
 
 def command(
@@ -49,8 +48,7 @@ def command(
     Records answer first; then commits are trained, only to where the courses of both ends part, with as many seeds as
     it takes. Exit 60: the budget is spent, or the bad end is not worse.
     """
-    if format_ not in _FORMATS:
-        raise UsageError(f"wanted one of {', '.join(_FORMATS)}, found --format {format_}")
+    require_format(format_)
     if not 0 < error < 0.5:
         raise UsageError(f"wanted --error between 0 and 0.5, found {error:g}; 0.05 is wrong once in twenty")
     workspace = open_workspace(repo, site)

@@ -20,30 +20,25 @@ from gangline.cli.data_workspace import (
     who,
     write_signed,
 )
-from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption, command_group
 from gangline.cli.output import answer, columns
 from gangline.cli.view.data_view import DataProgress, difference_rows, summary_line, version_rows
 from gangline.cli.workspace import open_workspace
 from gangline.data.versions import VERSION, aliases_of, list_datasets, parse_reference, remove_dataset, set_alias
 from gangline.errors import ConfigError, IntegrityError, StorageError, UsageError
-from gangline.git.tracked_files import commit_of_files
+from gangline.git.repository import commit_of_files
 from gangline.line.record.dataset_uses import dataset_uses
 from gangline.report.text import clean
 from gangline.signing.keys import signing_key
 from gangline.spec.dataset import DatasetOrigin
 from gangline.units import counted
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+app = command_group("Make versions of data sets, and look after them; lines name them in data.shards.")
 
 ReferenceArgument = Annotated[
     str, typer.Argument(help="Data set, as NAME, NAME@VERSION or NAME@ALIAS.", metavar="NAME[@VERSION]")
 ]
 NameOption = Annotated[str, typer.Option("--name", help="Name of the data set.")]
-
-
-@app.callback()
-def root() -> None:
-    """Make versions of data sets, and look after them; lines name them in data.shards."""
 
 
 @app.command()
@@ -96,7 +91,8 @@ def pack(
             paths, options, name=data_name(name), origin=origin, store=workspace.store, journal=journal,
             notify=progress.packed,
         )  # fmt: skip
-        write_signed(workspace, made, journal)
+        write_signed(workspace, made)
+        journal.remove()
     say_made(made, json=json)
 
 
@@ -146,7 +142,8 @@ def add(
             files, name=data_name(name), origin=origin, store=workspace.store, journal=journal,
             folder=data_folder(workspace), in_place=source_name if in_place else None, notify=progress.added,
         )  # fmt: skip
-        write_signed(workspace, made, journal)
+        write_signed(workspace, made)
+        journal.remove()
     say_made(made, json=json)
 
 

@@ -21,7 +21,8 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """Look at python, git, torch, cores, store and GPUs; exit 0 unless something needed is broken."""
-    findings = _look_at_cluster(repo, site) if cluster else _look_here(repo, site)
+    with spinner("looking at the cluster" if cluster else "looking at this machine"):
+        findings = _look_at_cluster(repo, site) if cluster else check_machine(repo, site)
     broken = [finding for finding in findings if finding.needed and not finding.ok]
     if json:
         print_json({"ok": not broken, "findings": findings})
@@ -31,16 +32,10 @@ def command(
         raise typer.Exit(ConfigError.exit_code)
 
 
-def _look_here(repo: Path, site: Path | None) -> list[Finding]:
-    with spinner("looking at this machine"):
-        return check_machine(repo, site)
-
-
 def _look_at_cluster(repo: Path, site: Path | None) -> list[Finding]:
     from gangline.cli.cluster_check import check_cluster
 
-    with spinner("looking at the cluster"):
-        findings, facts = check_cluster(open_workspace(repo, site, anywhere=True))
+    findings, facts = check_cluster(open_workspace(repo, site, anywhere=True))
     return [*findings, Finding(name="facts", ok=True, text=f"in {facts}")]
 
 

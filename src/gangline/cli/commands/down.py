@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from gangline.cli.options import HERE, JsonOption, RepoOption
-from gangline.cli.output import columns, print_json
-from gangline.cli.terminal import say
+from gangline.cli.output import answer, columns
 
 
 def command(
@@ -22,9 +21,6 @@ def command(
 
     home = StackHome.of(find_repo(repo.resolve()) or repo.resolve())
     rows = take_down(home, forget=forget)
-    if json:
-        print_json({"forgotten": forget, "servers": rows})
-    elif rows:
-        say(columns([(row.name, row.state) for row in rows]))
-    else:
-        say("nothing of the local stack runs here" + ("; its folder is gone" if forget else ""))
+    absent = "nothing of the local stack runs here" + ("; its folder is gone" if forget else "")
+    text = columns([(row.name, row.state) for row in rows]) if rows else absent
+    answer({"forgotten": forget, "servers": rows}, text, json=json)

@@ -34,7 +34,7 @@ def command(
     Exits 0 when the run held, 60 when it broke, 10 when the drill is refused or not injected.
     """
     workspace = open_workspace(repo, site)
-    tell = _look_away if json else say
+    tell = (lambda _line: None) if json else say  # with --json only the document is printed
     if name == ALL:
         if run or rank is not None or step is not None or seconds is not None:
             raise UsageError("drill all takes a fresh run for each drill; --run, --rank, --step, --seconds are for one")
@@ -58,7 +58,3 @@ def command(
         print_json([*found, *done.skipped] if name == ALL else found[0])
     if code:
         raise typer.Exit(code)
-
-
-def _look_away(_line: str) -> None:
-    """Say nothing: with --json only the document is printed."""

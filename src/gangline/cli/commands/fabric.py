@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from gangline.cli.fabric_slurm import slurm
-from gangline.cli.options import HERE, FabricOption, JsonOption, RepoOption, SiteOption
-from gangline.cli.output import print_json, print_or_write
+from gangline.cli.options import HERE, FabricOption, JsonOption, RepoOption, SiteOption, command_group
+from gangline.cli.output import answer, print_json, print_or_write
 from gangline.cli.terminal import say, spinner
 from gangline.errors import ConfigError, GateError, UsageError
 from gangline.spec.bounds import BYTES_PER_SECOND, FLOPS_PER_SECOND, SECONDS_LOST, Bound
@@ -20,22 +19,67 @@ from gangline.spec.bounds import BYTES_PER_SECOND, FLOPS_PER_SECOND, SECONDS_LOS
 if TYPE_CHECKING:
     from gangline.fabric.placement.training import Order
     from gangline.fabric.topology.inventory import Fabric
+    from gangline.line.gangs.podsets import PlannedNodes
 
 _LONGEST_LINE = 1 << 20
 """Characters of a log that are read at once; no ring of NCCL is as long."""
 _COUNTS = Bound(least=1.0, most=1e24)
 """Parameters and tokens."""
 _EXAMPLE = "of an example network, not of yours: no fabric.toml was found; --fabric names one"
-app = typer.Typer(
-    help="Show the network, explain how it changes a training's speed, days and cost, and probe it.",
-    rich_markup_mode=None,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-)
+_NAME = "gangline"
+"""Name of a job of Slurm that belongs to no run."""
+app = command_group("Show the network, explain how it changes a training's speed, days and cost, and probe it.")
 
 
-app.command()(slurm)
+@app.command()
+def slurm(
+    launcher: Annotated[
+        list[str], typer.Argument(help="Program that runs once on each server, after `--`.", show_default=False)
+    ],
+    *,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the files, which all servers see.")],
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", min=1, help="Number of servers.", show_default="of the run's plan")
+    ] = None,
+    per_node: Annotated[int, typer.Option("--per-node", min=1, help="Ranks of a server, with --nodes.")] = 8,
+    tile: Annotated[
+        int, typer.Option("--tile", min=1, help="Consecutive servers that share a group, with --nodes.")
+    ] = 1,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", help="Run whose plan is taken, without --nodes.", show_default="the newest run"),
+    ] = None,
+    among: Annotated[
+        str | None,
+        typer.Option("--among", metavar="SERVERS", help="Servers that are free: a[001-008],b7.", show_default="all"),
+    ] = None,
+    fabric: FabricOption = None,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+) -> None:
+    """Write a batch script and its rank file: a gang on servers of fabric.toml, its node ranks in our order.
+
+    Nothing is submitted: sbatch FOLDER/job.sbatch does, with the options of your cluster before it.
+    """
+    from gangline.cli.workspace import stated_fabric
+    from gangline.fabric.traffic.paths import path_environment
+    from gangline.launch.slurm.batch_script import SCRIPT, SlurmGang, batch_script, rank_file
+    from gangline.launch.slurm.server_choice import choose_servers
+
+    stated = stated_fabric(fabric)
+    if stated is None or not stated.groups:
+        raise ConfigError("wanted a fabric.toml whose groups name the servers, found none; --fabric FILE names it")
+    name, shape = _planned(repo, site, run) if nodes is None else (_NAME, _asked(nodes, per_node, tile))
+    gang = SlurmGang(
+        name=name,
+        servers=choose_servers(stated, shape.num_nodes, shape.placement, among=_expanded(among)),
+        procs_per_node=shape.procs_per_node,
+        launcher=tuple(launcher),
+        folder=out.resolve(),
+        environment=path_environment(stated.path_policy, connections=stated.connections),
+    )
+    print_or_write(rank_file(gang), Path(gang.ranks))
+    print_or_write(batch_script(gang), Path(gang.folder / SCRIPT))
 
 
 @app.command()
@@ -130,10 +174,9 @@ def explain(
         write_seconds=write_seconds, restart_seconds=restart_seconds,
     )  # fmt: skip
     found = order_forecasts(network, training, orders=_orders(order), connections=_counts(connections))
-    if json:
-        print_json({"fabric": network.digest, "links": links, "training": training, "orders": found})
-    else:
-        say("\n".join([*forecast_lines(network, found), f"links     {links}"]))
+    lines = [*forecast_lines(network, found), f"links     {links}"]
+    plain = {"fabric": network.digest, "links": links, "training": training, "orders": found}
+    answer(plain, "\n".join(lines), json=json)
 
 
 @app.command()
@@ -190,7 +233,7 @@ def probe(
             report = probe_losses(listeners, seconds=seconds or 30.0, flows=flows, groups=groups)
     kept = None if store is None or report.links is None else keep_measurement(store, report.links)
     lines = [*report.text(), *([f"kept      {kept}"] if kept else [])]
-    print_json({**report.document(), "kept": kept}) if json else say("\n".join(lines))
+    answer({**report.document(), "kept": kept}, "\n".join(lines), json=json)
     if not report.is_well:
         raise typer.Exit(GateError.exit_code)
 
@@ -221,10 +264,8 @@ def rings(
             "NCCL_DEBUG_SUBSYS=INIT,GRAPH"
         )
     follow = [each.follows_plan(ranks_per_node=per_node) for each in found]
-    if json:
-        print_json({"rings": [{"ring": each, "follows_plan": how} for each, how in zip(found, follow, strict=True)]})
-    else:
-        say("\n".join(ring_lines(found, ranks_per_node=per_node)))
+    rings = [{"ring": each, "follows_plan": how} for each, how in zip(found, follow, strict=True)]
+    answer({"rings": rings}, "\n".join(ring_lines(found, ranks_per_node=per_node)), json=json)
     if False in follow:
         raise typer.Exit(GateError.exit_code)
 
@@ -292,3 +333,40 @@ def _counts(text: str) -> list[int]:
     if not all(count.isdecimal() and 0 < int(count) <= 1024 for count in counts):
         raise UsageError(f"wanted --connections with numbers from 1 to 1024, 1,4 works; found {text!r}")
     return [int(count) for count in counts]
+
+
+def _planned(repo: Path, site: Path | None, run: str | None) -> "tuple[str, PlannedNodes]":
+    from gangline.cli.workspace import open_workspace
+    from gangline.line.gangs.podsets import gang_shape
+    from gangline.spec.plan import Plan
+    from gangline.storage.objects.blobs import get_blob
+
+    workspace = open_workspace(repo, site)
+    record = workspace.run(run)
+    if record.plan is None:
+        raise UsageError(f"{record.run.id} has no plan yet; gangline run --until plan makes one, or give --nodes")
+    shape = gang_shape(Plan.from_json(get_blob(workspace.store, record.plan.key)), record)
+    if shape.placement.kinds:
+        raise ConfigError(
+            f"{record.run.id}: wanted a plan for one kind of GPU, found one for two, which fabric.toml does not "
+            "tell apart; a cluster starts it, and --nodes N writes files without its plan"
+        )
+    return record.run.id, shape
+
+
+def _asked(nodes: int, per_node: int, tile: int) -> "PlannedNodes":
+    from gangline.line.gangs.podsets import PlannedNodes
+    from gangline.spec.gang.podset import Placement
+
+    if nodes % tile:
+        raise UsageError(f"--tile: wanted a number that divides {nodes} servers, found {tile}")
+    return PlannedNodes(num_nodes=nodes, procs_per_node=per_node, placement=Placement(tile=tile))
+
+
+def _expanded(among: str | None) -> tuple[str, ...] | None:
+    from gangline.spec.config.server_ranges import expand_servers
+
+    try:
+        return None if among is None else expand_servers(among)
+    except ValueError as error:
+        raise UsageError(f"--among: wanted {error}") from error

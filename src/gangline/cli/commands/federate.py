@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
-from gangline.cli.output import columns, print_json
+from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption, command_group
+from gangline.cli.output import answer, columns, print_json
 from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
 from gangline.errors import ConfigError, UsageError
@@ -24,15 +24,10 @@ from gangline.spec.codec import canonical
 from gangline.spec.config.secrets import is_reference
 
 _ENVIRON = os.environ
-app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+app = command_group("Take part in federated training: data stay where they are, and each code waits for approval.")
 KitOption = Annotated[
     Path | None, typer.Option("--kit", help="Client kit of the member.", show_default="the one that joined last")
 ]
-
-
-@app.callback()
-def root() -> None:
-    """Take part in federated training: data stay where they are, and each code waits for approval."""
 
 
 @app.command()
@@ -66,18 +61,13 @@ def pending(*, kit: KitOption = None, json: JsonOption = False) -> None:
     member = _member(kit)
     budget, spent = member.settings().epsilon, member.ledger.spent()
     found = member.pending()
-    if json:
-        print_json([_facts(each) for each in found])
-        return
-    if not found:
-        say("nothing is pending")
-        return
     rows = [
         (each.offer.terms_digest[:8], each.offer.terms.commit[:7], each.offer.terms.plan.project, each.offer.key_id,
          _asks(each.offer.terms, budget - spent), f"{each.since.astimezone():%Y-%m-%d %H:%M}")
         for each in found
     ]  # fmt: skip
-    say(columns([("OFFER", "COMMIT", "PROJECT", "SIGNED BY", "ASKS FOR", "SINCE"), *rows]))
+    table = columns([("OFFER", "COMMIT", "PROJECT", "SIGNED BY", "ASKS FOR", "SINCE"), *rows])
+    answer([_facts(each) for each in found], table if rows else "nothing is pending", json=json)
 
 
 @app.command()
@@ -135,14 +125,11 @@ def members(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOptio
         )
     states = read_states(open_kit(Path(table.kit), SERVER))
     known = {each.name: each for each in states}
-    if json:
-        print_json(states)
-        return
     rows = [
         (name, known[name].state, known[name].message) if name in known else (name, "unknown", "no run has asked it")
         for name in sorted({*known, *table.members})
     ]
-    say(columns([("MEMBER", "STATE", "WHY"), *rows]))
+    answer(states, columns([("MEMBER", "STATE", "WHY"), *rows]), json=json)
 
 
 def _member(kit: Path | None) -> FederationMember:

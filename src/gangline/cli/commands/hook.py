@@ -12,7 +12,7 @@ import typer
 
 from gangline.cli.background_driver import start_driver
 from gangline.cli.log_setup import set_up_logs
-from gangline.cli.options import SiteOption
+from gangline.cli.options import SiteOption, command_group
 from gangline.cli.terminal import say
 from gangline.errors import GanglineError, UsageError, storage_errors
 from gangline.forge.bare_repository import Push, choose_pushes, install_hook, read_pushes
@@ -23,16 +23,11 @@ from gangline.report.text import clean
 from gangline.spec.config.load import load_site
 from gangline.storage import site_paths
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+app = command_group("Build what is pushed to a bare repository of this machine.")
 _CLONE = "pushed"
 _AT_ONCE = 4
 _KEPT_SECONDS = 86_400.0
 """How long a clone stays after the longest run of it."""
-
-
-@app.callback()
-def root() -> None:
-    """Build what is pushed to a bare repository of this machine."""
 
 
 @app.command()
@@ -121,14 +116,14 @@ class _Receiver:
         """Why the triggers of its line start no run; None: they start one."""
         from gangline.serve.database.types import Order
         from gangline.serve.orders.commit_reader import read_line
-        from gangline.serve.orders.triggers import TriggerFacts, trigger_refusal
+        from gangline.serve.orders.triggers import trigger_refusal
 
         line = read_line(place, push.commit)
         if line is None:
             return "the commit has no line.toml"
         changed = self._clones.changed(_CLONE, push.old, push.commit) if push.old else None
         order = Order(project=line.project.name, ref=push.ref, branch=push.branch)
-        return trigger_refusal(order, line.trigger, TriggerFacts(branch=push.branch, is_fork=False, changed=changed))
+        return trigger_refusal(order, line.trigger, branch=push.branch, changed=changed)
 
 
 def _program() -> str:

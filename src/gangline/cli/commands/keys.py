@@ -1,8 +1,7 @@
 """`gangline keys`: whose signatures count here."""
 
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
-from gangline.cli.output import columns, print_json
-from gangline.cli.terminal import say
+from gangline.cli.output import answer, columns
 from gangline.cli.workspace import open_workspace
 from gangline.signing.keys import list_keys
 
@@ -11,10 +10,6 @@ def command(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOptio
     """List signing keys: which one signs here, and whose models may be promoted."""
     workspace = open_workspace(repo, site)
     keys = list_keys(workspace.site, workspace.environ)
-    if json:
-        print_json(keys)
-    elif keys:
-        rows = [(k.key_id, "signs here" if k.own else "-", "trusted" if k.trusted else "-", str(k.place)) for k in keys]
-        say(columns([("KEY", "SIGNS", "PROMOTES", "PLACE"), *rows]))
-    else:
-        say("no key yet; the first run makes a local one, mode 0600")
+    rows = [(k.key_id, "signs here" if k.own else "-", "trusted" if k.trusted else "-", str(k.place)) for k in keys]
+    table = columns([("KEY", "SIGNS", "PROMOTES", "PLACE"), *rows])
+    answer(keys, table if keys else "no key yet; the first run makes a local one, mode 0600", json=json)

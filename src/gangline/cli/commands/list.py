@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
-from gangline.cli.output import columns, dash, print_json
+from gangline.cli.output import answer, columns, dash
 from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
 from gangline.line.record.runs import list_runs
@@ -45,12 +45,9 @@ def command(
     _tell_refused(refused)
     wanted = (r for r in records if branch in (None, r.commit.branch) and verdict in (None, verdict_word(r)))
     chosen = list(islice(wanted, limit))
-    if json:
-        print_json([_summary(record) for record in chosen])
-    elif chosen:
-        say(columns([HEADER, *(_row(record) for record in chosen)], last=50))
-    else:
-        say("no run here matches; gangline run makes one" if records else "no runs yet; gangline run makes one")
+    absent = "no run here matches; gangline run makes one" if records else "no runs yet; gangline run makes one"
+    table = columns([HEADER, *map(_row, chosen)], last=50)
+    answer([_summary(record) for record in chosen], table if chosen else absent, json=json)
 
 
 def _tell_refused(refused: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
+from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption, command_group
 from gangline.cli.output import columns, print_json, print_or_write
 from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
@@ -18,12 +18,7 @@ from gangline.metrics.openmetrics import render_openmetrics
 from gangline.metrics.promql import check_expressions, expressions_in
 from gangline.metrics.record_values import price_at
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
-
-
-@app.callback()
-def root() -> None:
-    """Look at the metric series of runs."""
+app = command_group("Look at the metric series of runs.")
 
 
 @app.command()

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
-from gangline.cli.output import print_json
+from gangline.cli.output import answer
 from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
 from gangline.line.record.store import read_record
@@ -34,10 +34,8 @@ def command(
     sentences = list(
         mirror_models(workspace.store, model, repo=workspace.repo, site=workspace.site, environ=workspace.environ)
     )
-    if json:
-        print_json(moved)
-    else:
-        before = f", before {moved.previous}" if moved.previous else ""
-        say(f"{moved.model}@{moved.alias} is version {moved.version}{before} · signed by {moved.key_id}")
+    before = f", before {moved.previous}" if moved.previous else ""
+    text = f"{moved.model}@{moved.alias} is version {moved.version}{before} · signed by {moved.key_id}"
+    answer(moved, text, json=json)
     for sentence in sentences:
         say(clean(sentence), err=True)

@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
-from gangline.cli.output import print_json
-from gangline.cli.terminal import say
+from gangline.cli.output import answer
 from gangline.cli.workspace import open_workspace
 from gangline.line.gangs.resize import request_resize
 
@@ -27,7 +26,5 @@ def command(
     workspace = open_workspace(repo, site)
     record = workspace.run(run)
     plan = request_resize(workspace.store, record, ranks)
-    if json:
-        print_json({"run": record.run.id, "ranks": plan.world_size, "plan": plan.name})
-        return
-    say(f"{record.run.id}: {plan.world_size} ranks as {plan.name}, asked for; gangline follow {record.run.id}")
+    text = f"{record.run.id}: {plan.world_size} ranks as {plan.name}, asked for; gangline follow {record.run.id}"
+    answer({"run": record.run.id, "ranks": plan.world_size, "plan": plan.name}, text, json=json)

@@ -18,8 +18,7 @@ from gangline.cli.options import (
     StrategyOption,
 )
 from gangline.cli.origin_options import BranchOption, PullRequestOption, TrustOption, origin_of
-from gangline.cli.output import print_json
-from gangline.cli.terminal import say
+from gangline.cli.output import answer
 from gangline.cli.view.run_view import attended_view, choose_view
 from gangline.cli.workspace import open_workspace
 from gangline.errors import UsageError
@@ -133,7 +132,5 @@ def _detach(*, json: bool) -> None:
     """The same command once more, as it was typed, in the background."""
     typed = sys.argv[sys.argv.index("run") + 1 :]
     driver = start_driver([argument for argument in typed if argument not in ("--detach", "--json")])
-    if json:
-        print_json({"run": driver.run, "pid": driver.process.pid, "log": str(driver.log)})
-    else:
-        say(f"{driver.run} in the background: gangline follow {driver.run} · stop: gangline cancel {driver.run}")
+    text = f"{driver.run} in the background: gangline follow {driver.run} · stop: gangline cancel {driver.run}"
+    answer({"run": driver.run, "pid": driver.process.pid, "log": str(driver.log)}, text, json=json)

@@ -9,12 +9,11 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 
-from gangline.cli.data_workspace import data_name, resolved, say_made, trusted_keys_of, who
+from gangline.cli.data_workspace import data_name, resolved, say_made, trusted_keys_of, write_signed
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption, TargetOption
 from gangline.cli.terminal import say, spinner
 from gangline.cli.view.data_view import DataProgress
 from gangline.cli.workspace import Workspace, open_workspace
-from gangline.data.versions import LATEST, set_alias, write_dataset
 from gangline.errors import ConfigError, IntegrityError, UsageError
 from gangline.line.gangs.score_gang import GangPlace, ScoreJob, run_score_gang
 from gangline.line.record.store import read_record
@@ -87,8 +86,10 @@ def command(
         )
         with DataProgress("score", json) as progress:
             ranks_of = _ranks(workspace, job, found)
-            made = score(scoring, _place(workspace), name, run=ranks_of, notify=progress.scored)
-    _write(workspace, made)
+            key = signing_key(workspace.site, workspace.environ)
+            place_of = ScorePlace(store=workspace.store, key=key, trusted=trusted_keys_of(workspace))
+            made = score(scoring, place_of, name, run=ranks_of, notify=progress.scored)
+    write_signed(workspace, made)
     say_made(made, json=json)
     if not json:
         say(f"from {made.origin.model} and {made.origin.dataset}")
@@ -104,13 +105,6 @@ def _verified_config(named: NamedVersion, folder: Path, workspace: Workspace) ->
     return config
 
 
-def _write(workspace: Workspace, made: Dataset) -> None:
-    """Sign and write the document, the last of a version, and let `latest` name it."""
-    key, trusted = signing_key(workspace.site, workspace.environ), trusted_keys_of(workspace)
-    write_dataset(workspace.store, made, key, trusted)
-    set_alias(workspace.store, made, LATEST, key, trusted, who=who())
-
-
 def _record(workspace: Workspace, version: Version) -> Record:
     found = read_record(workspace.store, version.record)
     if found is None:
@@ -122,11 +116,6 @@ def _identity(version: Version, config: dict[str, Any], order: ScoreOrder) -> tu
     """What the bytes of an output depend on, except for its shard."""
     handler = str((config.get("infer") or {}).get("handler") or "")
     return (version.weights, str(config.get("code")), handler, str(order.batch), *order.outputs)
-
-
-def _place(workspace: Workspace) -> ScorePlace:
-    key = signing_key(workspace.site, workspace.environ)
-    return ScorePlace(store=workspace.store, key=key, trusted=trusted_keys_of(workspace))
 
 
 def _ranks(workspace: Workspace, job: ScoreJob, dataset: Dataset) -> RunRanks:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
-from gangline.cli.output import columns, print_json
+from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption, command_group
+from gangline.cli.output import answer, columns
 from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
 from gangline.errors import StorageError
@@ -25,12 +25,7 @@ _URL = "Store: file:PATH or s3://bucket/prefix?endpoint=https://host:9000."
 _WHERE = "Place of the store's ACCESS:SECRET: secret:env:NAME, secret:file:PATH, aws:role or aws:profile:NAME."
 _SECONDS_BETWEEN = 10.0
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
-
-
-@app.callback()
-def root() -> None:
-    """Look after the object store."""
+app = command_group("Look after the object store.")
 
 
 @app.command()
@@ -44,24 +39,20 @@ def doctor(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption
     found = probe(workspace.store)
     lends = credential_policy(workspace.store)
     unsigned = accepts_unsigned_writes(workspace.store)
-    if json:
-        print_json(
-            {
-                "url": workspace.store.url,
-                "conditional_writes": found.conditional_writes,
-                "checks": found.checks,
-                "accepts_unsigned_writes": unsigned,
-                "lends": {"kind": lends.kind, "outlives_seconds": lends.outlives_seconds, "why": lends.why},
-            }
-        )
-    else:
-        say(columns([("✓" if check.passed else "✗", check.name, check.reason) for check in found.checks]))
-        say(
-            f"{workspace.store.url}: conditional writes {'yes' if found.conditional_writes else 'no: one driver alone'}"
-        )
-        say(f"lends {lends}")
-        if unsigned:
-            say(f"warning: {WARNING}")
+    plain = {
+        "url": workspace.store.url,
+        "conditional_writes": found.conditional_writes,
+        "checks": found.checks,
+        "accepts_unsigned_writes": unsigned,
+        "lends": {"kind": lends.kind, "outlives_seconds": lends.outlives_seconds, "why": lends.why},
+    }
+    lines = [
+        columns([("✓" if check.passed else "✗", check.name, check.reason) for check in found.checks]),
+        f"{workspace.store.url}: conditional writes {'yes' if found.conditional_writes else 'no: one driver alone'}",
+        f"lends {lends}",
+        *([f"warning: {WARNING}"] if unsigned else []),
+    ]
+    answer(plain, "\n".join(lines), json=json)
     if not found.passed:
         raise typer.Exit(StorageError.exit_code)
 
@@ -89,11 +80,8 @@ def copy(
         source = _open(from_, from_credentials, environ)
     counter = _Counter(quiet=json)
     copied = copy_store(source, _open(to, to_credentials, environ), prefix, on_object=counter.count)
-    if json:
-        print_json(copied)
-    else:
-        said = f"copied {copied.num_copied} objects, {format_bytes(copied.copied_bytes)}"
-        say(f"{said} · {copied.num_equal} were there already")
+    said = f"copied {copied.num_copied} objects, {format_bytes(copied.copied_bytes)}"
+    answer(copied, f"{said} · {copied.num_equal} were there already", json=json)
 
 
 class _Counter:

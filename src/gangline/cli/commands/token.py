@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from gangline.cli.options import HERE, DatabaseOption, JsonOption, RepoOption, SiteOption
-from gangline.cli.output import columns, dash, print_json
+from gangline.cli.options import HERE, DatabaseOption, JsonOption, RepoOption, SiteOption, command_group
+from gangline.cli.output import answer, columns, dash
 from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
 from gangline.errors import UsageError
@@ -20,13 +20,7 @@ if TYPE_CHECKING:
     from gangline.serve.database.tokens import Tokens
     from gangline.serve.database.types import Principal
 
-app = typer.Typer(
-    help="Give, list and end tokens of the service.",
-    rich_markup_mode=None,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-)
+app = command_group("Give, list and end tokens of the service.")
 
 
 @app.command()
@@ -60,10 +54,7 @@ def add(
     now = time.time()
     with _tokens(repo, site, database) as tokens:
         tokens.add(digest=digest, principal=principal, expires=now + days * 86400 if days else None, now=now)
-    if json:
-        print_json({"name": name, "token": token, "digest": digest[:8]})
-    else:
-        say(token)
+    answer({"name": name, "token": token, "digest": digest[:8]}, token, json=json)
 
 
 @app.command("list")
@@ -73,13 +64,10 @@ def list_(
     """List tokens by the first 8 letters of their digest."""
     with _tokens(repo, site, database) as tokens:
         found = tokens.list()
-    if json:
-        print_json([{"digest": d, "name": p.name, "roles": p.roles, "expires": end} for d, p, end in found])
-    elif found:
-        header = ("DIGEST", "NAME", "ENDS", "ROLES")
-        say(columns([header, *((d, p.name, dash(_day(end)), _roles(p)) for d, p, end in found)]))
-    else:
-        say("no tokens yet; gangline token add NAME --role PROJECT=ROLE makes one")
+    plain = [{"digest": d, "name": p.name, "roles": p.roles, "expires": end} for d, p, end in found]
+    rows = [(d, p.name, dash(_day(end)), _roles(p)) for d, p, end in found]
+    table = columns([("DIGEST", "NAME", "ENDS", "ROLES"), *rows])
+    answer(plain, table if rows else "no tokens yet; gangline token add NAME --role PROJECT=ROLE makes one", json=json)
 
 
 @app.command()

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
-from gangline.cli.output import print_json
+from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption, command_group
+from gangline.cli.output import answer, print_json
 from gangline.cli.terminal import say
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import CapacityError, ConfigError, StorageError, UsageError
@@ -26,12 +26,7 @@ from gangline.trackers.stored_run import stored_events
 from gangline.trackers.writer_process import BATCH, WriterFailed, WriterProcess, trackers_of, writer_settings
 from gangline.units import format_bytes, format_seconds
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
-
-
-@app.callback()
-def root() -> None:
-    """Look at the mirrors of runs in MLflow, Weights & Biases and TensorBoard, and complete them."""
+app = command_group("Look at the mirrors of runs in MLflow, Weights & Biases and TensorBoard, and complete them.")
 
 
 @app.command()
@@ -55,10 +50,8 @@ def status(
             failures.append(error)
             row["state"] = f"not known: {error}"
         rows.append(row)
-    if json:
-        print_json(rows)
-    else:
-        say(" · ".join(clean(f"{row['tracker']}: {row['state']}") for row in rows) or _NOT_MIRRORED)
+    said = " · ".join(clean(f"{row['tracker']}: {row['state']}") for row in rows)
+    answer(rows, said or _NOT_MIRRORED, json=json)
     _raise_first(failures)
 
 

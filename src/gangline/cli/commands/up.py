@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gangline.cli.options import HERE, JsonOption, RepoOption
-from gangline.cli.output import print_json
+from gangline.cli.output import answer
 from gangline.cli.terminal import say
 from gangline.errors import ConfigError
 from gangline.report.text import clean
@@ -43,10 +43,7 @@ def command(
     except KeyboardInterrupt:
         say("interrupted: gangline up continues, gangline down stops what was started", err=True)
         raise
-    if json:
-        print_json({"site": str(home.site), "servers": rows})
-    else:
-        say(_next_steps(home, rows))
+    answer({"site": str(home.site), "servers": rows}, _next_steps(home, rows), json=json)
     if any(row.state == "failed" for row in rows):
         raise typer.Exit(ConfigError.exit_code)
 

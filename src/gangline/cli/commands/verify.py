@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
-from gangline.cli.output import columns, print_json
-from gangline.cli.terminal import say, spinner
+from gangline.cli.output import answer, columns
+from gangline.cli.terminal import spinner
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import IntegrityError, UsageError, storage_errors
 from gangline.line.results.verification import verify
@@ -45,11 +45,10 @@ def command(
             if into is None
             else _fetch(target, workspace, into, code, replace=replace)
         )
-    if json:
-        print_json({"target": target, "ok": all(check.ok for check in checks), "checks": checks})
-    else:
-        say(columns([("✓" if check.ok else "✗", check.name, check.text) for check in checks]))
-    if not all(check.ok for check in checks):
+    is_whole = all(check.ok for check in checks)
+    table = columns([("✓" if check.ok else "✗", check.name, check.text) for check in checks])
+    answer({"target": target, "ok": is_whole, "checks": checks}, table, json=json)
+    if not is_whole:
         raise typer.Exit(IntegrityError.exit_code)
 
 

@@ -99,16 +99,11 @@ SECONDS_BETWEEN = 10.0
 WIDTH = 118
 
 
-class PlainView:
-    """An observer of `gangline.line` that prints."""
+class _LineView:
+    """A view that prints lines, and so holds no screen."""
 
-    def __init__(self, echo: Callable[[str], None] = say, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, echo: Callable[[str], None]) -> None:
         self._echo = echo
-        self._clock = clock
-        self._progress = StageProgress("")
-        self._said = ""
-        self._next = 0.0
-        self._outlook = StageOutlook()
         self.ended = False
 
     def __enter__(self) -> Self:
@@ -116,6 +111,18 @@ class PlainView:
 
     def __exit__(self, *_: object) -> None:
         """Nothing to restore."""
+
+
+class PlainView(_LineView):
+    """An observer of `gangline.line` that prints."""
+
+    def __init__(self, echo: Callable[[str], None] = say, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(echo)
+        self._clock = clock
+        self._progress = StageProgress("")
+        self._said = ""
+        self._next = 0.0
+        self._outlook = StageOutlook()
 
     @property
     def run_id(self) -> str | None:
@@ -155,19 +162,12 @@ class PlainView:
             self._echo(line)
 
 
-class JsonView:
+class JsonView(_LineView):
     """An observer of `gangline.line` for programs."""
 
     def __init__(self, echo: Callable[[str], None] = say) -> None:
-        self._echo = echo
+        super().__init__(echo)
         self.run_id: str | None = None
-        self.ended = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to restore."""
 
     def run_started(self, record: Record) -> None:
         self.run_id = record.run.id

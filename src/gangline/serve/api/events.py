@@ -11,8 +11,7 @@ from starlette.responses import StreamingResponse
 
 from gangline.serve.api.dependencies import CallerDep, RunPath, ServiceDep, problems
 from gangline.serve.api.service import Service
-from gangline.serve.runs.run_events import RunEvent, end_event, record_event
-from gangline.serve.runs.watchers import Subscriber
+from gangline.serve.runs.watchers import RunEvent, Subscriber, end_event, record_event
 from gangline.spec.record import Record
 from gangline.spec.run_flags import is_reported
 

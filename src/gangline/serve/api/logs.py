@@ -9,6 +9,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Annotated, Generic, Literal, TypeVar
 
 from fastapi import APIRouter, Header, Query
@@ -72,55 +73,40 @@ def get_logs(
         gang, seconds = gang_of_role(record, role), parse_since(since)
     except UsageError as error:
         raise RequestRefused(409 if record.gang is None else 422, str(error)) from error
-    request = _LogRequest(service, record, gang, role, ranks=tuple(rank or (0,)), since_seconds=seconds)
+    read = partial(_lines, service, record, gang, role, ranks=tuple(rank or (0,)), since_seconds=seconds)
     if follow:
         service.slots.take(caller.name)
-        return StreamingResponse(_followed(request, caller.name), media_type=MEDIA_TYPE)
-    lines = deque(request.lines(follow=False), maxlen=tail)
+        return StreamingResponse(_followed(service, partial(read, follow=True), caller.name), media_type=MEDIA_TYPE)
+    lines = deque(read(follow=False), maxlen=tail)
     if "text/html" in (accept or ""):  # a link of a page was followed
         return PlainTextResponse("".join(f"r{line.rank:02d}│ {visible(line.text)}\n" for line in lines))
     return Response("".join(map(_as_json, lines)), media_type=MEDIA_TYPE)
 
 
-class _LogRequest:
-    """Some ranks of one gang."""
-
-    def __init__(
-        self,
-        service: Service,
-        record: Record,
-        gang: str,
-        role: str,
-        *,
-        ranks: tuple[int, ...],
-        since_seconds: float | None,
-    ) -> None:
-        self.service, self._record, self._gang, self._role = service, record, gang, role
-        self._ranks, self._since_seconds = ranks, since_seconds
-
-    def lines(self, *, follow: bool) -> Iterator[LogLine]:
-        """Lines from the gang, or from the store if this machine has no gang of that name."""
-        context, record = self.service.context, self._record
-        with self.service.store() as store:
-            launcher = open_launcher(
-                gangs_folder(context, record), site=site_of(record, context.site), environ=context.environ, store=store
-            )
-            if launcher.status(self._gang).state != "absent":
-                yield from launcher.logs(
-                    self._gang, ranks=self._ranks, since_seconds=self._since_seconds, follow=follow
-                )
-                return
-            for rank in self._ranks:
-                lines = stored_lines(store, record.gang_prefix, self._role, rank)
-                yield from (LogLine(rank=rank, text=text, source="store") for text in lines)
+def _lines(
+    service: Service, record: Record, gang: str, role: str, *, ranks: tuple[int, ...], since_seconds: float | None,
+    follow: bool,
+) -> Iterator[LogLine]:  # fmt: skip
+    """Lines from the gang, or from the store if this machine has no gang of that name."""
+    context = service.context
+    with service.store() as store:
+        launcher = open_launcher(
+            gangs_folder(context, record), site=site_of(record, context.site), environ=context.environ, store=store
+        )
+        if launcher.status(gang).state != "absent":
+            yield from launcher.logs(gang, ranks=ranks, since_seconds=since_seconds, follow=follow)
+            return
+        for rank in ranks:
+            lines = stored_lines(store, record.gang_prefix, role, rank)
+            yield from (LogLine(rank=rank, text=text, source="store") for text in lines)
 
 
-async def _followed(request: _LogRequest, caller: str) -> AsyncIterator[str]:
+async def _followed(service: Service, read: Callable[[], Iterator[LogLine]], caller: str) -> AsyncIterator[str]:
     try:
-        async for line in IteratorStream(lambda: request.lines(follow=True)).items(beat_seconds=HEARTBEAT_SECONDS):
+        async for line in IteratorStream(read).items(beat_seconds=HEARTBEAT_SECONDS):
             yield "\n" if line is None else _as_json(line)
     finally:
-        request.service.slots.give_back(caller)
+        service.slots.give_back(caller)
 
 
 def _as_json(line: LogLine) -> str:

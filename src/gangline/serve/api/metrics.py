@@ -69,12 +69,7 @@ def thinned(
     return [share[-1] for share in shares], measured
 
 
-def _finite(value: float | None) -> float | None:
-    """Value that can be summed up; None for one that is not finite or too large."""
-    found = finite(value)
-    return found if found is not None and abs(found) < 1e300 else None
-
-
 def _mean(values: Sequence[float | None]) -> float | None:
-    found = [number for value in values if (number := _finite(value)) is not None]
+    """Mean of those that are finite, and not too large to be summed up."""
+    found = [number for value in values if (number := finite(value)) is not None and abs(number) < 1e300]
     return fmean(found) if found else None

@@ -129,11 +129,9 @@ def list_runs(
         pull_request=pull_request, text=text, before=decode_cursor(before), limit=limit + 1,
     )  # fmt: skip
     rows, following = page_of(service.context.database.runs.search(wanted), limit)
-    if (problem := service.health.problem()) is not None:
+    if (problem := service.context.health.problem()) is not None:
         response.headers[STALE] = header_text(problem)
-    refused = [
-        each for each in service.context.quarantine.list_refused(wanted.projects) if project in (None, each.project)
-    ]
+    refused = service.context.quarantine.list_refused(wanted.projects, project)
     return RunPage(runs=rows, next=following, refused=refused[:MOST_ROWS])
 
 

@@ -4,16 +4,14 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from time import monotonic
 from urllib.parse import urlsplit
 
 from gangline.errors import IntegrityError, StorageError, UsageError
 from gangline.line.record import runs
-from gangline.serve.context.health import DatabaseReadiness, StoreHealth
 from gangline.serve.context.quarantine import refuse_record
-from gangline.serve.context.service_context import ServiceContext
+from gangline.serve.context.service_context import DatabaseReadiness, ServiceContext
 from gangline.serve.database.types import RunRow
 from gangline.serve.runs.index_row import checked_row, row_of
 from gangline.serve.runs.record_reader import read_record
@@ -61,22 +59,23 @@ _ORDER = re.compile(r"[0-9]{1,15}")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-@dataclass(frozen=True)
 class Service:
     """State of one application."""
 
-    context: ServiceContext
-    limits: RequestLimits = RequestLimits()
-
-    @cached_property
-    def searches(self) -> SearchReader:
-        """Searches of the store."""
-        return SearchReader(self.context.store)
-
-    @cached_property
-    def port(self) -> int:
-        """Port of `serve.listen`."""
-        return int(self.context.site.serve.listen.rsplit(":", 1)[1])
+    def __init__(self, context: ServiceContext, limits: RequestLimits | None = None) -> None:
+        self.context, self.limits = context, limits or RequestLimits()
+        self.links = LoginLinks(context.clock)
+        self.searches = SearchReader(context.store)
+        self.run_counts = RunCounts(context.database.runs.counts)
+        self.readiness = DatabaseReadiness(context.database)
+        self.watchers = RunWatchers(context)
+        """Pollers of the runs that clients follow."""
+        self.stopper = RunStopper(context)
+        self.body_memory = BodyMemory()
+        self.slots = StreamSlots(limit=self.limits.streams, limit_each=self.limits.streams_each)
+        """Slots for event streams and followed logs."""
+        self.failed_logins = TokenBuckets(self.limits.failed_logins_per_second, self.limits.failed_logins_burst)
+        """Unknown tokens, by address."""
 
     @cached_property
     def hosts(self) -> frozenset[str]:
@@ -88,34 +87,13 @@ class Service:
     @cached_property
     def sessions(self) -> Sessions:
         """Browser sessions, signed with the key in the service's home."""
-        secure = (self.context.site.serve.public_url or "").startswith("https://")
-        key = load_or_create_key(self.context.home / "session-key")
-        return Sessions(key, secure=secure, port=self.port, clock=self.context.clock)
-
-    @cached_property
-    def links(self) -> LoginLinks:
-        """One-time login links."""
-        return LoginLinks(self.context.clock)
-
-    @cached_property
-    def run_counts(self) -> RunCounts:
-        """Cached counts of runs by project."""
-        return RunCounts(self.context.database.runs.counts)
-
-    @cached_property
-    def slots(self) -> StreamSlots:
-        """Slots for event streams and followed logs."""
-        return StreamSlots(limit=self.limits.streams, limit_each=self.limits.streams_each)
-
-    @cached_property
-    def body_memory(self) -> BodyMemory:
-        """Memory of bodies."""
-        return BodyMemory()
-
-    @cached_property
-    def failed_logins(self) -> TokenBuckets:
-        """Unknown tokens, by address."""
-        return TokenBuckets(self.limits.failed_logins_per_second, self.limits.failed_logins_burst)
+        serve = self.context.site.serve
+        return Sessions(
+            load_or_create_key(self.context.home / "session-key"),
+            secure=(serve.public_url or "").startswith("https://"),
+            port=int(serve.listen.rsplit(":", 1)[1]),
+            clock=self.context.clock,
+        )
 
     def count_failed_login(self, peer: str) -> None:
         """Count an unknown token.
@@ -127,26 +105,6 @@ class Service:
         if wait:
             detail = f"too many unknown tokens from this address; retry in {wait:.0f} s"
             raise RequestRefused(429, detail, {"Retry-After": str(int(wait) + 1)})
-
-    @property
-    def health(self) -> StoreHealth:
-        """Whether the object store answers."""
-        return self.context.health
-
-    @cached_property
-    def readiness(self) -> DatabaseReadiness:
-        """Whether the state database can be written."""
-        return DatabaseReadiness(self.context.database)
-
-    @cached_property
-    def watchers(self) -> RunWatchers:
-        """Pollers of the runs that clients follow."""
-        return RunWatchers(self.context)
-
-    @cached_property
-    def stopper(self) -> RunStopper:
-        """Cancels runs in the background."""
-        return RunStopper(self.context)
 
     def close(self) -> None:
         """Close streams. A later service finishes cancellations that are still running, by the mark in the record."""
@@ -160,13 +118,13 @@ class Service:
             RequestRefused: 503, at once while it is known to be away.
             StorageError: It went away just now.
         """
-        detail = self.health.problem()
+        detail = self.context.health.problem()
         if detail is not None:
             raise RequestRefused(503, f"the store is away: {detail}", {"Retry-After": RETRY_SECONDS})
         try:
             yield self.context.store
         except StorageError as error:
-            self.health.failed(error)
+            self.context.health.failed(error)
             raise
 
     def project_of_run(self, run: str) -> str | None:
@@ -184,7 +142,7 @@ class Service:
         if not RUN.fullmatch(run):
             return None
         row = self.context.database.runs.get(run)
-        if row is None and self.health.problem() is None:
+        if row is None and self.context.health.problem() is None:
             row = self._row_in_store(run)
             if row is not None:
                 self.context.database.runs.put([row])

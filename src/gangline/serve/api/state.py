@@ -36,7 +36,7 @@ def readyz(service: ServiceDep) -> Ready:
 
     The answer states the problem (`database has a full disk`) without names, because it needs no token.
     """
-    database, store_problem = service.readiness.problem(), service.health.problem()
+    database, store_problem = service.readiness.problem(), service.context.health.problem()
     if database is not None or store_problem is not None:
         detail = (
             f"database {database.summary if database else 'ok'}, store {'is store_problem' if store_problem else 'ok'}"

@@ -52,7 +52,8 @@ class Quarantine:
         if entry is None:
             self.accept(key)
             return
-        refused = RefusedRecord(key, clean(_reason(error)[: 2 * MAX_REASON_CHARACTERS], limit=MAX_REASON_CHARACTERS))
+        why = str(error) if isinstance(error, GanglineError) else f"{type(error).__name__}: {error}"
+        refused = RefusedRecord(key, clean(why[: 2 * MAX_REASON_CHARACTERS], limit=MAX_REASON_CHARACTERS))
         version = (entry.modified, entry.size_bytes)
         with self._lock:
             known = self._refused.get(key)
@@ -79,11 +80,12 @@ class Quarantine:
         with self._lock:
             return {key.rpartition("/")[0] for key in self._refused if key.startswith(beginning)}
 
-    def list_refused(self, projects: Sequence[str] | None) -> list[RefusedRecord]:
-        """Those of some projects, None: of all; by key."""
+    def list_refused(self, projects: Sequence[str] | None, project: str | None = None) -> list[RefusedRecord]:
+        """Those of some projects, None: of all; by key. With `project` those of this one alone."""
         with self._lock:
             found = [each.refused for each in self._refused.values()]
-        return sorted((each for each in found if projects is None or each.project in projects), key=lambda e: e.key)
+        chosen = (each for each in found if projects is None or each.project in projects)
+        return sorted((each for each in chosen if project in (None, each.project)), key=lambda each: each.key)
 
     def __contains__(self, key: str) -> bool:
         return key in self._refused
@@ -97,7 +99,3 @@ def refuse_record(quarantine: Quarantine, store: ObjectStore, key: str, error: E
     if isinstance(error, StorageError):
         raise error
     quarantine.refuse(key, error, store.head(key))
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, GanglineError) else f"{type(error).__name__}: {error}"

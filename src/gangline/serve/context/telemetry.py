@@ -15,7 +15,7 @@ from gangline.metrics.labels import CALL_OUTCOMES, ORDER_STATES, VERDICTS, exit_
 from gangline.metrics.record_values import Price, cost_of, created_at, ended_at, gpu_seconds, price_at
 from gangline.metrics.series_store import SeriesStore
 from gangline.spec.config.site import Site
-from gangline.spec.record import Record, StageInfo
+from gangline.spec.record import Record
 from gangline.spec.run_flags import flags_of, stopped_early
 
 NEWEST = 50
@@ -173,16 +173,13 @@ class Telemetry:
         for gate in record.gates:
             self.book.add("gate_verdicts_total", project=project, gate=gate_label(gate.name), verdict=gate.verdict)
         for stage, info in record.stages.items():
-            self._count_stage(project, stage, info)
+            if info.state == "taken":
+                self.book.add("stages_taken_total", project=project, stage=stage)
+            elif info.seconds is not None:
+                self.book.observe("stage_duration_seconds", info.seconds, project=project, stage=stage)
+            if info.state == "failed":
+                self.book.add("stage_failures_total", project=project, stage=stage, exit=exit_label(info.exit or 1))
         if allocated := gpu_seconds(record):
             self.book.add("gpu_seconds_total", allocated, project=project)
             if self._price and (cost := cost_of(record, self._price)) is not None:
                 self.book.add("cost_total", cost, project=project, currency=self._price.currency)
-
-    def _count_stage(self, project: str, stage: str, info: StageInfo) -> None:
-        if info.state == "taken":
-            self.book.add("stages_taken_total", project=project, stage=stage)
-        elif info.seconds is not None:
-            self.book.observe("stage_duration_seconds", info.seconds, project=project, stage=stage)
-        if info.state == "failed":
-            self.book.add("stage_failures_total", project=project, stage=stage, exit=exit_label(info.exit or 1))

@@ -1,7 +1,7 @@
 """Deliveries that were seen: one with the same id or the same body within 30 days is a repeat."""
 
 from gangline.serve.database.engine import DatabaseEngine, DatabaseSession
-from gangline.serve.database.queue import insert_order, queued_for_head
+from gangline.serve.database.orders import insert_order, queued_for_head
 from gangline.serve.database.types import Order
 
 REMEMBER_SECONDS = 30 * 86_400.0

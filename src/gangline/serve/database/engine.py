@@ -6,8 +6,7 @@ say where these two differ.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from gangline.errors import GanglineError, IntegrityError, StorageError
 from gangline.serve.database import schema
@@ -52,42 +51,37 @@ class DatabaseSession:
         return sql
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ErrorWords:
-    """What messages say of a database's errors."""
-
-    name: str
-    when_failed: str
-    """What to look at if it fails."""
-    when_damaged: str
-    """What works if it is damaged."""
-    problem: Callable[[BaseException | None], str]
-    """What hinders a write, by the driver's error; see `DatabaseProblem`."""
-
-
 class DatabaseEngine:
     """A database behind a pool of connections; thread-safe.
 
     Raises StorageError where the database is away, IntegrityError where it is damaged.
     """
 
-    def __init__(
-        self, pool: "Engine", *, reading: dict[str, Any], words: ErrorWords,
-        session: type[DatabaseSession] = DatabaseSession,
-    ) -> None:  # fmt: skip
-        """Take over `pool`; `reading` has the options of a connection that changes nothing."""
-        self._pool, self._words, self._session = pool, words, session
+    session: ClassVar[type[DatabaseSession]] = DatabaseSession
+    when_failed: ClassVar[str]
+    """What to look at if it fails."""
+    when_damaged: ClassVar[str]
+    """What works if it is damaged."""
+
+    def __init__(self, pool: "Engine", *, name: str, reading: dict[str, Any]) -> None:
+        """Take over `pool`; messages call the database `name`, `reading` has the options of a connection that changes
+        nothing."""
+        self._pool, self._name = pool, name
         self._readers = pool.execution_options(**reading)
+
+    def problem_of(self, cause: BaseException | None) -> str:
+        """What hinders a write, by the driver's error; see `DatabaseProblem`."""
+        raise NotImplementedError
 
     def write(self, work: Callable[[DatabaseSession], T]) -> T:
         """Run `work` in one transaction; durable when it returns, undone when it raises."""
         with self.translated_errors(), self._pool.begin() as connection:
-            return work(self._session(connection))
+            return work(self.session(connection))
 
     def read(self, work: Callable[[DatabaseSession], T]) -> T:
         """Run `work`, which changes nothing, on one state of the database."""
         with self.translated_errors(), self._readers.begin() as connection:
-            return work(self._session(connection))
+            return work(self.session(connection))
 
     def check(self) -> DatabaseProblem | None:
         """What is wrong with it (full, away, damaged, of another version); None: a delivery would be kept.
@@ -97,7 +91,7 @@ class DatabaseEngine:
         try:
             return schema.version_problem(self.write(schema.commit_probe))
         except GanglineError as error:
-            return DatabaseProblem(self._words.problem(error.__cause__), str(error))
+            return DatabaseProblem(self.problem_of(error.__cause__), str(error))
 
     def close(self) -> None:
         self._pool.dispose()
@@ -107,15 +101,14 @@ class DatabaseEngine:
         """Raise errors of the driver, the pool and files as `errors` of gangline."""
         from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-        words = self._words
         try:
             yield
         except (OSError, SQLAlchemyError) as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
             said = " ".join(str(cause).split())[:ECHO_LETTERS]
-            if words.problem(cause) == IS_DAMAGED:
-                raise IntegrityError(f"{words.name} is damaged: {said}; {words.when_damaged}") from cause
-            raise StorageError(f"{words.name} failed: {said}; {words.when_failed}") from cause
+            if self.problem_of(cause) == IS_DAMAGED:
+                raise IntegrityError(f"{self._name} is damaged: {said}; {self.when_damaged}") from cause
+            raise StorageError(f"{self._name} failed: {said}; {self.when_failed}") from cause
 
 
 def placeholders(values: Sequence[object]) -> str:

@@ -32,9 +32,9 @@ def open_database(url_or_path: str) -> Database:
         raise ConfigError(f"serve.database: wanted a path or a postgresql:// URL, found {scheme[:20]}://")
     try:
         if colon:
-            from gangline.serve.database.postgres import open_postgres
+            from gangline.serve.database.postgres import PostgresEngine
 
-            return Database(open_postgres(url_or_path))
+            return Database(PostgresEngine(url_or_path))
         from gangline.serve.database.sqlite import SqliteEngine
     except ImportError as error:
         extras = "serve,postgres" if colon else "serve"

@@ -9,14 +9,7 @@ import psycopg
 import sqlalchemy
 
 from gangline.serve.database import schema
-from gangline.serve.database.engine import (
-    IS_DAMAGED,
-    IS_FULL,
-    IS_READ_ONLY,
-    DatabaseEngine,
-    DatabaseSession,
-    ErrorWords,
-)
+from gangline.serve.database.engine import IS_DAMAGED, IS_FULL, IS_READ_ONLY, DatabaseEngine, DatabaseSession
 
 TYPES = {
     "text": 'TEXT COLLATE "C"',
@@ -56,45 +49,44 @@ class PostgresSession(DatabaseSession):
         return sql.replace("?", "%s")
 
 
-def open_postgres(url: str) -> DatabaseEngine:
-    """Connect, and make the tables in the schema `gangline` where there are none.
+class PostgresEngine(DatabaseEngine):
+    """`DatabaseEngine` over a server, with the tables in the schema `gangline`."""
 
-    Raises:
-        ConfigError: A newer gangline made them.
-        StorageError: It does not answer, or refuses us.
-    """
-    connect = partial(psycopg.connect, url, connect_timeout=10, options=_SETTINGS, **_KEEPALIVE)
-    pool = sqlalchemy.create_engine(
-        "postgresql+psycopg://", creator=connect, pool_size=MAX_CONNECTIONS, max_overflow=0, pool_pre_ping=True
-    )
-    words = ErrorWords(
-        name="the database",
-        when_failed="does serve.database name one that answers?",
-        when_damaged="restore it from a backup",
-        problem=_problem,
-    )
-    reading = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-    engine = DatabaseEngine(pool, reading=reading, words=words, session=PostgresSession)
-    with ExitStack() as failed:
-        failed.callback(engine.close)
-        engine.write(_migrate)
-        failed.pop_all()
-    return engine
+    session = PostgresSession
+    when_failed = "does serve.database name one that answers?"
+    when_damaged = "restore it from a backup"
+
+    def __init__(self, url: str) -> None:
+        """Connect, and make the tables where there are none.
+
+        Raises:
+            ConfigError: A newer gangline made them.
+            StorageError: It does not answer, or refuses us.
+        """
+        connect = partial(psycopg.connect, url, connect_timeout=10, options=_SETTINGS, **_KEEPALIVE)
+        pool = sqlalchemy.create_engine(
+            "postgresql+psycopg://", creator=connect, pool_size=MAX_CONNECTIONS, max_overflow=0, pool_pre_ping=True
+        )
+        reading = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        super().__init__(pool, name="the database", reading=reading)
+        with ExitStack() as failed:
+            failed.callback(self.close)
+            self.write(_migrate)
+            failed.pop_all()
+
+    def problem_of(self, cause: BaseException | None) -> str:
+        match cause:
+            case psycopg.errors.DiskFull():
+                return IS_FULL
+            case psycopg.errors.ReadOnlySqlTransaction():
+                return IS_READ_ONLY
+            case psycopg.errors.DataCorrupted() | psycopg.errors.IndexCorrupted():
+                return IS_DAMAGED
+            case _:
+                return "is away"
 
 
 def _migrate(session: DatabaseSession) -> None:
     session.lock("schema")
     session.execute("CREATE SCHEMA IF NOT EXISTS gangline")
     schema.migrate(session, TYPES)
-
-
-def _problem(cause: BaseException | None) -> str:
-    match cause:
-        case psycopg.errors.DiskFull():
-            return IS_FULL
-        case psycopg.errors.ReadOnlySqlTransaction():
-            return IS_READ_ONLY
-        case psycopg.errors.DataCorrupted() | psycopg.errors.IndexCorrupted():
-            return IS_DAMAGED
-        case _:
-            return "is away"

@@ -22,15 +22,7 @@ from sqlalchemy.pool import QueuePool
 
 from gangline.errors import GanglineError, IntegrityError, StorageError
 from gangline.serve.database import schema
-from gangline.serve.database.engine import (
-    IS_DAMAGED,
-    IS_FULL,
-    IS_READ_ONLY,
-    DatabaseEngine,
-    DatabaseSession,
-    ErrorWords,
-    T,
-)
+from gangline.serve.database.engine import IS_DAMAGED, IS_FULL, IS_READ_ONLY, DatabaseEngine, DatabaseSession, T
 from gangline.serve.database.types import DatabaseProblem
 from gangline.storage.folder.durable_files import write_synced
 
@@ -43,10 +35,6 @@ TYPES = {
 BUSY_SECONDS = 10.0
 FREE_SPACE_BYTES = 1 << 20
 """Space for about what a thousand deliveries add to the log."""
-_WHEN_DAMAGED = (
-    "stop the service, move the file away with its -wal and -shm, and start it again: runs come from their records and"
-    " pushes from the heads of their branches; tokens and orders of the API do not, `sqlite3 FILE .recover` reads them"
-)
 _PROBLEM_BY_CODE = {
     errno.ENOSPC: IS_FULL,
     errno.EDQUOT: IS_FULL,
@@ -63,6 +51,13 @@ Piece = tuple[Callable[[DatabaseSession], Any], "Future[Any]"]
 class SqliteEngine(DatabaseEngine):
     """`DatabaseEngine` over one file."""
 
+    when_failed = "is the disk full, or does another hold it?"
+    when_damaged = (
+        "stop the service, move the file away with its -wal and -shm, and start it again: runs come from their records"
+        " and pushes from the heads of their branches; tokens and orders of the API do not, `sqlite3 FILE .recover`"
+        " reads them"
+    )
+
     def __init__(self, path: Path) -> None:
         """Open or make the database at `path`.
 
@@ -77,13 +72,7 @@ class SqliteEngine(DatabaseEngine):
             "sqlite://", creator=partial(_connect, path), poolclass=QueuePool, pool_size=0, pool_reset_on_return=None
         )
         event.listen(pool, "begin", _begin)
-        words = ErrorWords(
-            name=f"the database {path}",
-            when_failed="is the disk full, or does another hold it?",
-            when_damaged=_WHEN_DAMAGED,
-            problem=problem_text,
-        )
-        super().__init__(pool, reading={"begin": "BEGIN"}, words=words)
+        super().__init__(pool, name=f"the database {path}", reading={"begin": "BEGIN"})
         with ExitStack() as failed:
             failed.callback(self.close)
             self._require_whole("PRAGMA integrity_check(1)")
@@ -115,6 +104,9 @@ class SqliteEngine(DatabaseEngine):
             return DatabaseProblem(problem_text(error.__cause__), str(error))
         return super().check()
 
+    def problem_of(self, cause: BaseException | None) -> str:
+        return problem_text(cause)
+
     def _is_in_place(self) -> bool:
         """Whether the file still has its name: what is written to one without goes when the service ends."""
         try:
@@ -126,7 +118,7 @@ class SqliteEngine(DatabaseEngine):
         """Let SQLite check the structure of its file."""
         said = " ".join(str(self.read(lambda session: session.rows(pragma))[0][0]).split())
         if said != "ok":
-            raise IntegrityError(f"the database {self._path} is damaged: {said}; {_WHEN_DAMAGED}")
+            raise IntegrityError(f"the database {self._path} is damaged: {said}; {self.when_damaged}")
 
     def _commit(self, batch: list[Piece]) -> None:
         """All of `batch` in one commit; who raised is undone alone, and answered after the commit like the others."""

@@ -4,9 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gangline.errors import IntegrityError
-from gangline.report.facts import (
-    Side,
-)
+from gangline.report.facts import Side
 from gangline.spec.record import Trust, run_prefix
 
 Role = Literal["reader", "runner", "maintainer", "admin"]

@@ -145,17 +145,15 @@ def _read(place: Path, commit: str, request: dict[str, object]) -> CommitContent
     try:
         line = read_line(place, commit, overrides)
         origin = CommitOrigin(**request)  # type: ignore[arg-type]  # as `_origin` wrote it
-        identity = None if line is None else _identity(place, commit, overrides, origin)
+        if line is None:
+            return CommitContent(line=None, identity=None, age_seconds=age_seconds)
+        found = resolve_request(place, commit=commit, overrides=overrides, strategy=None, origin=origin)
     except ConfigError as error:
         return CommitContent(line=line, identity=None, problem=str(error)[:8000], age_seconds=age_seconds)
     except MemoryError:
         return CommitContent(line=None, identity=None, problem=_limit_message(commit), age_seconds=age_seconds)
-    return CommitContent(line=line, identity=identity, age_seconds=age_seconds)
-
-
-def _identity(place: Path, commit: str, overrides: tuple[str, ...], origin: CommitOrigin) -> RunIdentity:
-    found = resolve_request(place, commit=commit, overrides=overrides, strategy=None, origin=origin)
-    return RunIdentity(project=found.line.project.name, commit=found.commit_identity, line=line_digest(found.line))
+    own = RunIdentity(project=found.line.project.name, commit=found.commit_identity, line=line_digest(found.line))
+    return CommitContent(line=line, identity=own, age_seconds=age_seconds)
 
 
 def main() -> int:

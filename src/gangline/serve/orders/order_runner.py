@@ -22,7 +22,7 @@ from gangline.git.mirror import RemoteBranches
 from gangline.line.record.runs import find_run
 from gangline.line.record.store import RecordStore
 from gangline.line.run import lease
-from gangline.line.run.driver_process import PROGRAM, DriverProcess
+from gangline.line.run.driver_process import DriverProcess
 from gangline.sanitize import clean
 from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.database.types import Order
@@ -32,7 +32,6 @@ from gangline.serve.orders.notifications import OrderNotifications
 from gangline.serve.orders.retry_policy import after_exit, after_run
 from gangline.serve.orders.schedules import Schedules
 from gangline.serve.orders.searches import (
-    SEARCH_PROGRAM,
     comment_on_search,
     not_searched,
     search_arguments,
@@ -64,8 +63,8 @@ class RunnerContext:
     clones: Clones
     schedules: Schedules
     stopping: threading.Event
-    program: Sequence[str] = PROGRAM
-    search_program: Sequence[str] = SEARCH_PROGRAM
+    program: Sequence[str]
+    search_program: Sequence[str]
 
     @property
     def folder(self) -> Path:
@@ -227,9 +226,7 @@ class OrderRunner:
             child, code = self._drive(place, commit, is_new=record is None)
             record = self._record_after(child, place, commit)
             if record is None or record.run.state == "ended" or not self._is_driven(record):
-                return self._conclude(code, record, child)
-
-    def _conclude(self, code: int, record: Record | None, child: DriverProcess) -> Order:
+                break
         if record is not None and record.run.state == "ended":
             return self._close(record)
         return after_exit(self.order, code, record=record, last_message=child.last_message(), now=self._context.clock())

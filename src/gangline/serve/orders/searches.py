@@ -87,7 +87,7 @@ def _view(context: ServiceContext, order: Order) -> SearchView | None:
 
 
 def _results(context: ServiceContext, place: Path, view: SearchView) -> str:
-    from gangline.search.line_change import proposed_change
+    from gangline.search.answer import proposed_change
 
     page = context.site.serve.public_url
     link = f"[{view.request.id}]({page}/searches/{view.request.id})\n" if page else ""

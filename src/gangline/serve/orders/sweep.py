@@ -88,8 +88,10 @@ class Sweeper:
     def _sweep_source(self, source: CommitSource) -> None:
         heads = source.heads(self._clones)
         refs_with_orders = self._refs_with_orders(source)
+        runs = self._context.database.runs
         for ref, head in heads:
-            if ref not in refs_with_orders and not self._was_built(source, head.commit):
+            built = RunFilter(project=source.project, commit=head.commit, limit=1)
+            if ref not in refs_with_orders and not runs.search(built):
                 self._enqueue_once("sweep", f"{source.url} {ref} {head.commit}", _order(source, ref, head))
         self._stop_deleted_refs(source, {ref for ref, _ in heads})
 
@@ -98,9 +100,6 @@ class Sweeper:
         states = ["queued", "driving", "parked"]
         orders = self._context.database.orders.list(states=states, projects=[source.project], limit=100_000)
         return {each.ref for each in orders if _is_at(each, source)}
-
-    def _was_built(self, source: CommitSource, commit: str) -> bool:
-        return bool(self._context.database.runs.search(RunFilter(project=source.project, commit=commit, limit=1)))
 
     def _enqueue_once(self, kind: str, name: str, order: Order) -> None:
         mark = sha256(name.encode()).hexdigest()

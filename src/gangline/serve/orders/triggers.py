@@ -4,7 +4,7 @@ For a fork the line of the target branch decides. Executes nothing of the commit
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
 from gangline.errors import ConfigError
@@ -25,26 +25,21 @@ SWEPT_SECONDS = 86_400.0
 """Greatest age of a commit that the sweep builds; older ones are not a missed event."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TriggerFacts:
-    """What is known of an order once its ref was looked at."""
+def trigger_refusal(
+    order: Order, trigger: TriggerTable, *, branch: str | None, changed: Sequence[str] | None, is_fork: bool = False,
+    commit_age_seconds: float = 0.0,
+) -> str | None:  # fmt: skip
+    """Why no run starts, in one sentence; None: one does. A request by name, or by a schedule, always starts one.
 
-    branch: str | None
-    is_fork: bool
-    changed: Sequence[str] | None
-    """Paths since the last commit of this place that was built; None: unknown, or none was built."""
-    commit_age_seconds: float = 0.0
-
-
-def trigger_refusal(order: Order, trigger: TriggerTable, found: TriggerFacts) -> str | None:
-    """Why no run starts, in one sentence; None: one does. A request by name, or by a schedule, always starts one."""
-    if found.is_fork and (why := fork_refusal(trigger)):
+    `changed` are the paths since the last commit of this place that was built; None: unknown, or none was built.
+    """
+    if is_fork and (why := fork_refusal(trigger)):
         return why
     if order.cause in {"api", "schedule"}:
         return None
-    if why := push_refusal(trigger, branch=found.branch, changed=found.changed):
+    if why := push_refusal(trigger, branch=branch, changed=changed):
         return why
-    if order.cause == "sweep" and found.commit_age_seconds > SWEPT_SECONDS:
+    if order.cause == "sweep" and commit_age_seconds > SWEPT_SECONDS:
         return "no event named this commit, and it is older than a day: start it by hand if it is needed"
     return None
 
@@ -117,13 +112,12 @@ def line_to_run(
     if rules.trigger.paths != ("**",) and order.cause not in {"api", "schedule"}:
         runs = context.database.runs
         changed = changed_paths(source, clones, runs, order, commit=head.commit, branch=order.branch)
-    found = TriggerFacts(
-        branch=head.target if head.is_fork else order.branch,  # a fork names its branches as it likes
-        is_fork=head.is_fork,
-        changed=changed,
+    branch = head.target if head.is_fork else order.branch  # a fork names its branches as it likes
+    no = trigger_refusal(
+        order, rules.trigger, branch=branch, changed=changed, is_fork=head.is_fork,
         commit_age_seconds=content.age_seconds,
-    )
-    return trigger_refusal(order, rules.trigger, found) or line
+    )  # fmt: skip
+    return no or line
 
 
 def _target_line(

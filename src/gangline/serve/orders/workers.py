@@ -38,18 +38,8 @@ log = structlog.get_logger()
 class Workers:
     """The workers of one service."""
 
-    def __init__(
-        self, context: ServiceContext, clones: Clones, schedules: Schedules, *, program: Sequence[str] = PROGRAM,
-        search_program: Sequence[str] = SEARCH_PROGRAM,
-    ) -> None:  # fmt: skip
-        """`program` is what drives a run and takes the arguments of `gangline run`, `search_program` those of
-        `gangline search`."""
-        self._context = context
-        self._stopping = threading.Event()
-        self._runner_context = RunnerContext(
-            context=context, clones=clones, schedules=schedules, stopping=self._stopping, program=program,
-            search_program=search_program,
-        )  # fmt: skip
+    def __init__(self, shared: RunnerContext) -> None:
+        self._shared, self._context, self._stopping = shared, shared.context, shared.stopping
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._busy: list[OrderRunner] = []  # two of one order, where it is woken and runs again while it is parked
         self._lock = threading.Lock()
@@ -79,7 +69,7 @@ class Workers:
 
     def _work(self) -> None:
         while not self._stopping.is_set():
-            order = self._claim()
+            order = self._claim(self._context.database.orders.claim, max_driving=self._context.site.limits.active_runs)
             if order is None:
                 self._stopping.wait(IDLE_SECONDS)
             else:
@@ -88,31 +78,20 @@ class Workers:
     def _work_on_newer(self) -> None:
         """Orders that replace, delete or close something do not wait where all workers follow long runs."""
         while not self._stopping.wait(IDLE_SECONDS):
-            order = self._claim_newer() if len(self.driving()) >= self._context.site.serve.workers else None
+            are_busy = len(self.driving()) >= self._context.site.serve.workers
+            order = self._claim(self._context.database.orders.claim_newer) if are_busy else None
             if order is not None:
                 self._process(order, follows=False)
 
-    def _claim_newer(self) -> Order | None:
+    def _claim(self, claim: Callable[..., Order | None], **limit: int | None) -> Order | None:
         try:
-            return self._context.database.orders.claim_newer(
-                holder=self._holder, now=self._context.clock(), lease_seconds=LEASE_SECONDS
-            )
-        except GanglineError as error:
-            log.warning("queue_not_read", cause=str(error))
-            return None
-
-    def _claim(self) -> Order | None:
-        try:
-            return self._context.database.orders.claim(
-                holder=self._holder, now=self._context.clock(), lease_seconds=LEASE_SECONDS,
-                max_driving=self._context.site.limits.active_runs,
-            )  # fmt: skip
+            return claim(holder=self._holder, now=self._context.clock(), lease_seconds=LEASE_SECONDS, **limit)
         except GanglineError as error:
             log.warning("queue_not_read", cause=str(error))
             return None
 
     def _process(self, order: Order, *, follows: bool = True) -> None:
-        runner = OrderRunner(self._runner_context, order, save=self._save, follows=follows)
+        runner = OrderRunner(self._shared, order, save=self._save, follows=follows)
         with self._lock:
             self._busy.append(runner)
         try:
@@ -194,11 +173,17 @@ class OrderService:
         self, context: ServiceContext, *, program: Sequence[str] = PROGRAM,
         search_program: Sequence[str] = SEARCH_PROGRAM,
     ) -> None:  # fmt: skip
-        """`program` is what drives a run, `search_program` what searches."""
+        """`program` is what drives a run and takes the arguments of `gangline run`, `search_program` those of
+        `gangline search`."""
         most_bytes = int(context.site.serve.clone_bytes)
         clones = Clones(clones_home(context.home), most_bytes=most_bytes, wait_seconds=BUSY_SECONDS)
         schedules = Schedules(context.home / "schedules.json")
-        self.workers = Workers(context, clones, schedules, program=program, search_program=search_program)
+        self.workers = Workers(
+            RunnerContext(
+                context=context, clones=clones, schedules=schedules, stopping=threading.Event(), program=program,
+                search_program=search_program,
+            )
+        )  # fmt: skip
         self.sweeper = Sweeper(context, clones, schedules)
 
     def start(self) -> None:

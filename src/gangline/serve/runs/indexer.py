@@ -14,8 +14,8 @@ import structlog
 from gangline.errors import StorageError
 from gangline.line.record.store import RecordStore
 from gangline.line.run.lease import read_lease
-from gangline.serve.context.health import StoreHealth
 from gangline.serve.context.quarantine import Quarantine
+from gangline.serve.context.service_context import StoreHealth
 from gangline.serve.context.telemetry import Telemetry
 from gangline.serve.database.runs import RunIndex
 from gangline.serve.database.types import RunFilter, RunRow

@@ -47,7 +47,10 @@ class TokenBuckets:
             level = self._level(name)
             if level < 1:
                 return (1 - level) / self._rate
-            self._keep(name, level - 1)
+            self._levels[name] = (level - 1, self._clock())
+            self._levels.move_to_end(name)
+            if len(self._levels) > MAX_CALLERS:
+                self._levels.popitem(last=False)
             return 0.0
 
     def is_empty(self, name: str) -> bool:
@@ -58,12 +61,6 @@ class TokenBuckets:
     def _level(self, name: str) -> float:
         level, seen = self._levels.get(name, (self._burst, self._clock()))
         return min(self._burst, level + (self._clock() - seen) * self._rate)
-
-    def _keep(self, name: str, level: float) -> None:
-        self._levels[name] = (level, self._clock())
-        self._levels.move_to_end(name)
-        if len(self._levels) > MAX_CALLERS:
-            self._levels.popitem(last=False)
 
 
 class ConcurrencyLimit:

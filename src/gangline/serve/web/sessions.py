@@ -116,11 +116,7 @@ def load_or_create_key(path: Path) -> bytes:
             with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(secrets.token_bytes(KEY_BYTES))
             fresh.rename(path)
-        return _read_key(path)
-
-
-def _read_key(path: Path) -> bytes:
-    key = path.read_bytes()
-    if len(key) != KEY_BYTES or path.stat().st_mode & 0o077:
-        raise ConfigError(f"{path}: wanted 32 bytes closed to others; delete it, then all log in again")
-    return key
+        key = path.read_bytes()
+        if len(key) != KEY_BYTES or path.stat().st_mode & 0o077:
+            raise ConfigError(f"{path}: wanted 32 bytes closed to others; delete it, then all log in again")
+        return key
