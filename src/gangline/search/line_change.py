@@ -2,10 +2,8 @@
 
 from gangline.errors import ConfigError
 from gangline.git.repository import Repository
-from gangline.spec.config.toml_edit import with_values
-from gangline.spec.config.toml_text import MOST_BYTES
-from gangline.spec.search import SearchRequest, SearchView
-from gangline.spec.search_table import Scalar
+from gangline.spec.config.toml_text import MOST_BYTES, with_values
+from gangline.spec.search import Scalar, SearchRequest, SearchView
 
 LINE = "line.toml"
 
