@@ -14,8 +14,10 @@ from typing import TypeVar
 from gangline.errors import ConfigError
 
 T = TypeVar("T")
-Rows = Sequence[Sequence[int]] | Sequence[Sequence[str]]
-"""Group of every cell, by number or name: stages, then replicas."""
+Rows = Sequence[Sequence[int]]
+"""Group of every cell: stages, then replicas."""
+Names = Sequence[Sequence[str]]
+"""The same by name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +34,7 @@ class EdgeBytes:
     """Neighbouring replicas of a stage that share their experts; divides the replicas."""
 
 
-def crossings(rows: Rows, expert_servers: int = 1) -> tuple[int, int, int]:
+def crossings(rows: Rows | Names, expert_servers: int = 1) -> tuple[int, int, int]:
     """Edges between two groups: of rings, of stages, and ordered pairs of expert groups."""
     data = sum(sum(map(ne, row, [*row[1:], row[0]])) for row in rows)
     stage = sum(sum(map(ne, row, below)) for row, below in pairwise(rows))
@@ -43,7 +45,7 @@ def crossings(rows: Rows, expert_servers: int = 1) -> tuple[int, int, int]:
     return data, stage, expert
 
 
-def bytes_between(rows: Rows, edges: EdgeBytes) -> float:
+def bytes_between(rows: Rows | Names, edges: EdgeBytes) -> float:
     """Bytes of one rail and step, between groups."""
     data, stage, expert = crossings(rows, edges.expert_servers if edges.expert else 1)
     return data * edges.data + stage * edges.stage + expert * edges.expert
@@ -70,7 +72,7 @@ def checked_shares(shares: Mapping[str, int], *, replicas: int, stages: int, edg
     return list(shares.values())
 
 
-def server_order(cells: Sequence[Sequence[str]], members: Mapping[str, Iterable[T]]) -> tuple[T, ...]:
+def server_order(cells: Names, members: Mapping[str, Iterable[T]]) -> tuple[T, ...]:
     """Members of the groups of `cells` in node-rank order: stages, then replicas; those of a group by position.
 
     Args:

@@ -90,11 +90,9 @@ def _converter() -> Converter:
     factories: dict[Any, Callable[[Any, Converter], Hook]] = {
         Literal: lambda _, __: _word, Union: _union, types.UnionType: _union, tuple: _sequence, dict: _table,
     }  # fmt: skip
-    for origin, factory in factories.items():
-        converter.register_structure_hook_factory(
-            lambda kind, origin=origin: get_origin(kind) is origin,
-            lambda kind, factory=factory: factory(kind, converter),
-        )
+    converter.register_structure_hook_factory(
+        lambda kind: get_origin(kind) in factories, lambda kind: factories[get_origin(kind)](kind, converter)
+    )
     converter.register_structure_hook_factory(
         lambda kind: isinstance(kind, type) and is_dataclass(kind), lambda kind: _record(kind, converter)
     )
