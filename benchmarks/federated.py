@@ -221,8 +221,7 @@ def main() -> int:
 
 def sums(asked: argparse.Namespace) -> dict:
     from gangline.federated.protocol import Contribution
-    from gangline.federated.secure_sum import Occasion, SecureSum, add
-    from gangline.federated.simulated_identities import identity_of, make_identities
+    from gangline.federated.secure_sum import Occasion, SecureSum, add, identity_of, make_identities
     from gangline.federated.sum_vector import from_bytes, to_bytes
     from gangline.spec.federated import FederatedTable
 

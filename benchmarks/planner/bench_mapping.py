@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from statistics import mean, quantiles
 
-from gangline.fabric.placement.mapping import EdgeBytes
+from gangline.fabric.placement.mapping import EdgeBytes, bytes_between
 from gangline.fabric.placement.tiles import map_cells
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +62,7 @@ def over_the_least(random: Random, cases: int, cells: int) -> tuple[list[float],
         sizes = split(random, replicas * stages, random.randint(2, min(5, replicas * stages)))
         edges = EdgeBytes(data=10 ** random.uniform(-1.5, 1.5), stage=1.0)
         least = least_bytes(sizes, replicas, stages, edges, seconds=20)
-        ours = map_cells(named(sizes), replicas=replicas, stages=stages, edges=edges).bytes_between
+        ours = bytes_between(map_cells(named(sizes), replicas=replicas, stages=stages, edges=edges), edges)
         if least is None:
             unproved += 1
         else:

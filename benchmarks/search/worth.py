@@ -25,7 +25,7 @@ from tests.search.functions import FunctionRuns, MemoryStore, make_driver, make_
 
 from gangline.search.answer import judged  # noqa: E402
 from gangline.search.study import _pruner  # noqa: E402
-from gangline.spec.search_table import Dimension  # noqa: E402
+from gangline.spec.search import Dimension  # noqa: E402
 
 TRIALS = 20
 METRIC = "eval_loss"

@@ -16,7 +16,7 @@ from gangline.line.gangs.sandbox import sandbox_of
 from gangline.spec.config.site import Site
 from gangline.spec.config.site_tables import CacheTable
 from gangline.spec.dataset import DatasetShard
-from gangline.spec.gang.shard_access import CACHES, SHARDS_KEY, ShardAccess
+from gangline.spec.gang.driver_orders import CACHES, SHARDS_KEY, ShardAccess
 
 pytestmark = [pytest.mark.row("P5"), pytest.mark.timeout(240)]
 RIGHT, WRONG = b"right" * 40, b"wrong" * 40

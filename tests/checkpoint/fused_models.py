@@ -16,7 +16,7 @@ from gangline.optim.routing import partition_params
 from gangline.optim.rules.muon import Muon
 from gangline.optim.rules.shampoo import Shampoo
 from gangline.optim.rules.soap import Soap
-from gangline.spec.fused_parameters import FusedParameter
+from gangline.spec.plan import FusedParameter
 from gangline.storage.folder.store import FolderStore
 
 KEY, PREFIX = b"fused", "runs/p/c/r/checkpoints"

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from gangline.cli.commands.fabric import app
 from gangline.errors import ConfigError, UsageError
-from gangline.fabric.traffic.nccl_rings import MOST_RINGS
+from gangline.fabric.traffic.rings import MOST_RINGS
 from gangline.line.gangs import launchers
 
 PAGE = """

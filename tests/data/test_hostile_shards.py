@@ -10,11 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gangline.data import read_apart
-from gangline.data.added import AddedFile, add_files, check_apart
+from gangline.data import added as added_files
+from gangline.data.added import AddedFile, add_files, check_apart, pieces_apart
 from gangline.data.arrow_rows import ArrowRows
 from gangline.data.journal import PackJournal
-from gangline.data.read_apart import pieces_apart
 from gangline.errors import ConfigError
 from gangline.spec.dataset import DatasetOrigin
 from gangline.storage.folder.store import FolderStore
@@ -75,7 +74,7 @@ WORDS = pa.DictionaryArray.from_arrays(pa.array(np.zeros(1000, np.int32)), pa.ar
     ],
 )  # fmt: skip
 def test_a_file_that_lies_is_refused_by_name_and_nothing_is_stored(tmp_path, monkeypatch, name, make, message):
-    monkeypatch.setattr(read_apart, "MOST_BYTES", 1 << 30)
+    monkeypatch.setattr(added_files, "MOST_READER_BYTES", 1 << 30)
     with pytest.raises(ConfigError, match=f"{name}: .*{message}"):
         added(tmp_path, (name, make()))
     assert not list(FolderStore(tmp_path / "store").list("blobs/"))
@@ -122,7 +121,7 @@ def hungry(path, place):
 
 
 def test_a_reader_that_needs_more_memory_than_it_may_is_an_error_of_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(read_apart, "MOST_BYTES", 1 << 30)
+    monkeypatch.setattr(added_files, "MOST_READER_BYTES", 1 << 30)
     pieces = pieces_apart(hungry, tmp_path, "hdfs:x.parquet")
     assert next(pieces) == 1
     with pytest.raises(ConfigError, match=r"hdfs:x\.parquet: wanted .*needs more"):
@@ -135,7 +134,7 @@ def test_a_reader_that_needs_more_memory_than_it_may_is_an_error_of_the_file(tmp
 def test_a_reader_that_crashes_or_hangs_is_an_error_of_the_file(tmp_path, monkeypatch, read, message):
     pieces = pieces_apart(read, tmp_path, "hdfs:x.parquet")
     assert next(pieces) == 1
-    monkeypatch.setattr(read_apart, "MOST_SECONDS", 60.0 if read is killed else 1.0)
+    monkeypatch.setattr(added_files, "MOST_READER_SECONDS", 60.0 if read is killed else 1.0)
     with pytest.raises(ConfigError, match=f"hdfs:x.parquet: wanted .*{message}"):
         next(pieces)
 

@@ -16,8 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from gangline.data.arrow_rows import ArrowRows
 from gangline.data.journal import PackJournal
-from gangline.data.pack import PackOptions, pack
-from gangline.data.tokens import TextTokenizer
+from gangline.data.pack import PackOptions, TextTokenizer, pack
 from gangline.errors import ConfigError
 from gangline.spec.dataset import DatasetOrigin
 from gangline.storage.folder.store import FolderStore

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gangline.data.remotes import DvcRemotes, folder_of, read_remotes
+from gangline.data.pointers import DvcRemotes, folder_of, read_remotes
 from gangline.errors import ConfigError
 
 SOURCES = {

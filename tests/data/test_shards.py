@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gangline.data import shards as data_shards
-from gangline.data.shards import resolve_shards
+from gangline.data import resolve as resolved_data
+from gangline.data.resolve import resolve_shards
 from gangline.errors import ConfigError
 from gangline.spec.config.data_keys import DataAccess
 from gangline.storage.folder.store import FolderStore
@@ -61,9 +61,9 @@ def test_manifest_that_is_not_there_or_no_json_is_refused(store):
 
 def test_manifests_together_are_bounded_in_bytes_and_in_shards(store, monkeypatch):
     shards = [{"key": KEY, "size_bytes": 3}] * 3
-    monkeypatch.setattr(data_shards, "MOST_SHARDS", 5)
+    monkeypatch.setattr(resolved_data, "MOST_SHARDS", 5)
     with pytest.raises(ConfigError, match="at most 5 shards"):
         resolve(store, shards, keys=("sets/a.json", "sets/a.json"))
-    monkeypatch.setattr(data_shards, "MOST_MANIFEST_BYTES", 400)
+    monkeypatch.setattr(resolved_data, "MOST_MANIFEST_BYTES", 400)
     with pytest.raises(ConfigError, match="wanted at most 400 B of manifests together"):
         resolve(store, shards, keys=("sets/a.json", "sets/a.json"))

@@ -8,8 +8,15 @@ import pytest
 
 from gangline.errors import CapacityError, IntegrityError
 from gangline.federated.mailbox import Mailbox, MailboxMembers
-from gangline.federated.protocol import Acceptance, Contribution, RoundAnswers, RoundCall
-from gangline.federated.tensors import most_bytes, pack_tensors, unpack_tensors
+from gangline.federated.protocol import (
+    Acceptance,
+    Contribution,
+    RoundAnswers,
+    RoundCall,
+    most_bytes,
+    pack_tensors,
+    unpack_tensors,
+)
 
 WEIGHTS = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.float32(3.5) * np.ones((), np.float32)}
 

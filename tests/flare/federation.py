@@ -23,8 +23,7 @@ from gangline.flare.coordinator import MODULE
 from gangline.flare.join import close
 from gangline.flare.kit import CLIENT, open_kit
 from gangline.flare.member.approval import ADMINISTRATOR
-from gangline.flare.member.federation_member import FederationMember
-from gangline.flare.member.settings import write_settings
+from gangline.flare.member.federation_member import FederationMember, write_settings
 from gangline.flare.orders import Coordination, prepare
 from gangline.flare.supervisor import supervised
 from gangline.storage.objects.code_layer import LayerFile, pack, unpack

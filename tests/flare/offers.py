@@ -5,8 +5,7 @@ import json
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from gangline.flare.kit import CLIENT, open_kit
-from gangline.flare.member.federation_member import FederationMember
-from gangline.flare.member.settings import write_settings
+from gangline.flare.member.federation_member import FederationMember, write_settings
 from gangline.flare.offer import make_offer
 from gangline.flare.orders import make_orders
 from gangline.signing.keys import SigningKey, private_pem

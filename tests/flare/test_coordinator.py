@@ -20,11 +20,10 @@ from gangline.federated.mailbox import Mailbox, MailboxMembers
 from gangline.federated.protocol import Acceptance, RoundCall
 from gangline.flare import coordinator
 from gangline.flare.coordinator import RunCoordinator, main
-from gangline.flare.kit import Kit
+from gangline.flare.kit import Kit, read_states
 from gangline.flare.member.federation_member import OfferAnswer
 from gangline.flare.orders import Coordination, prepare
 from gangline.flare.server import admin_session, server
-from gangline.flare.states import read_states
 
 CALL = RoundCall(number=1, attempt=1, trains=True, weights={"w": np.zeros(2, np.float32)}, seconds=60.0)
 YES = OfferAnswer(state="accepted")

@@ -19,8 +19,7 @@ from tests.flare.offers import new_key, new_plan
 from gangline import procfs
 from gangline.errors import GateError
 from gangline.federated.protocol import RoundCall
-from gangline.flare.kit import SERVER, open_kit
-from gangline.flare.states import read_states
+from gangline.flare.kit import SERVER, open_kit, read_states
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 WEIGHTS = {"weight": np.zeros((2, 4), np.float32), "bias": np.zeros(2, np.float32)}

@@ -16,7 +16,7 @@ from gangline.federated.mailbox import MailboxMembers
 from gangline.federated.protocol import RoundCall
 from gangline.flare import pod
 from gangline.flare.orders import Coordination
-from gangline.spec.gang.coordinator import COORDINATOR_KEY, CoordinatorPod
+from gangline.spec.gang.driver_orders import COORDINATOR_KEY, CoordinatorPod
 from gangline.storage.objects.blobs import put_blob
 from gangline.storage.open import open_store
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from gangline.errors import IntegrityError
-from gangline.federated.protocol import Contribution, RoundCall, Spent
-from gangline.federated.tensors import pack_tensors
+from gangline.federated.protocol import Contribution, RoundCall, Spent, pack_tensors
 from gangline.flare.open_round import PlainRound
 from gangline.flare.wire import answer_payload, call_payload, read_answer, read_call, refused_payload
 

@@ -16,9 +16,9 @@ from gangline.planner.known_gpus import (
     with_network,
 )
 from gangline.planner.pool import choose_precision, open_pool
-from gangline.spec.config.bound_rules import bound_problems
 from gangline.spec.config.rules_site import site_rules
 from gangline.spec.config.site import GpuTable, Site
+from gangline.spec.config.structure import bound_problems
 
 OWN = GpuTable(memory_bytes=80e9, flops_per_second={"bf16": 500e12})
 

@@ -5,8 +5,7 @@ from random import Random
 
 from tests.report import records
 
-from gangline.spec.search import SearchAnswer, SearchLimits, SearchRequest, SearchView, Trial
-from gangline.spec.search_table import Dimension
+from gangline.spec.search import Dimension, SearchAnswer, SearchLimits, SearchRequest, SearchView, Trial
 
 LR, BATCH, RULE = "optimizer.elementwise.lr", "train.global_batch", "optimizer.elementwise.rule"
 ID = "s-9f31c2a0-m4k7"

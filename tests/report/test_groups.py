@@ -8,7 +8,7 @@ from gangline.report.groups import MOST_GROUPS, group_rows
 from gangline.report.run.html import render_html
 from gangline.report.run.markdown import render_markdown
 from gangline.report.run.terminal import page
-from gangline.spec.rank_order import GroupEdges, RankOrder
+from gangline.spec.measurements import GroupEdges, RankOrder
 from gangline.spec.record import SPLIT, Event, Record
 
 

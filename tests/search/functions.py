@@ -7,8 +7,7 @@ from hashlib import sha256
 
 from gangline.search.driver import SearchDriver
 from gangline.search.trials import RunStatus, TrialRun
-from gangline.spec.search import SearchLimits, SearchRequest
-from gangline.spec.search_table import Dimension
+from gangline.spec.search import Dimension, SearchLimits, SearchRequest
 from gangline.storage.objects.protocol import Blob, Entry
 
 ID, PROJECT = "s-00000000-aaaa", "demo"

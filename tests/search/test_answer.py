@@ -8,8 +8,7 @@ from tests.report import records
 from gangline.line.record.store import RecordStore
 from gangline.search.answer import confirm, read_answer, winner_of
 from gangline.spec.measurements import Band, Metric
-from gangline.spec.search import SearchLimits, SearchRequest, SearchView, Trial
-from gangline.spec.search_table import Dimension
+from gangline.spec.search import Dimension, SearchLimits, SearchRequest, SearchView, Trial
 from gangline.storage.folder.store import FolderStore
 
 LR = "optimizer.elementwise.lr"

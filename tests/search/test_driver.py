@@ -18,8 +18,7 @@ from gangline.line.run import lease
 from gangline.search.journal import StoreJournal
 from gangline.search.searches import read_search
 from gangline.search.study import SearchStudy
-from gangline.spec.search import SearchAnswer
-from gangline.spec.search_table import Dimension
+from gangline.spec.search import Dimension, SearchAnswer
 
 
 class Killed(StorageError):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.oracles.population import replay
 
 from gangline.search.population import Member, next_round, round_ends
-from gangline.spec.search_table import Dimension
+from gangline.spec.search import Dimension
 
 ROUNDS = 1_000
 AXES = {

@@ -9,7 +9,7 @@ from gangline.errors import ConfigError
 from gangline.git.repository import Repository
 from gangline.search.space import grid_size, override, require_space, rounded
 from gangline.spec.config.load import load_line_text
-from gangline.spec.search_table import Dimension
+from gangline.spec.search import Dimension
 
 LEAST = """
 [project]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gangline.spec.gpu_names import other_kinds
+from gangline.spec.devices import other_kinds
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.spec.update_arrival import exposed_seconds
+from gangline.spec.forecast import exposed_seconds
 
 times = st.floats(min_value=0, max_value=10)
 

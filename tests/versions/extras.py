@@ -39,7 +39,7 @@ EXTRAS = (
     Extra("images", ("urllib3", "gangline.build.oci", "gangline.signing.sbom"), ("tests/build/oci",)),
     Extra("serve", ("gangline.serve.app",), ("tests/serve/test_access.py",), ("httpx",)),
     Extra("postgres", ("psycopg", "gangline.serve.database.postgres")),
-    Extra("search", ("gangline.search.study", "gangline.spec.config.toml_edit"),
+    Extra("search", ("gangline.search.study", "gangline.spec.config.toml_text"),
           ("tests/contracts/search", "tests/search/test_journal.py", "tests/search/test_space.py")),
     Extra("mlflow", ("mlflow.tracking", "gangline.trackers.mlflow"), ("tests/trackers/test_recorded.py",)),
     Extra("wandb", ("wandb", "gangline.trackers.wandb")),

@@ -27,7 +27,7 @@ from gangline.checkpoint.reader import CheckpointReader
 from gangline.checkpoint.sources import CheckpointSource, CopiedCheckpoint, StoredCheckpoint, find_copies
 from gangline.checkpoint.state import LiveState, initialise_optimizer, live_state, restore_numbers
 from gangline.errors import ConfigError, GanglineError, IntegrityError, StorageError
-from gangline.spec.fused_parameters import FusedParameter
+from gangline.spec.plan import FusedParameter
 from gangline.storage.objects.protocol import ObjectStore
 
 

@@ -18,7 +18,7 @@ from gangline.spec.codec import digest
 from gangline.spec.config.data_keys import SCHEME
 from gangline.spec.config.load import load_line
 from gangline.spec.dataset import NAME, Dataset
-from gangline.spec.gang.shard_access import CACHES, cache_folder
+from gangline.spec.gang.driver_orders import CACHES, cache_folder
 from gangline.storage import site_paths
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import Any
 
 from gangline.cli.output import columns
 from gangline.errors import CapacityError, UsageError
+from gangline.fabric.probe.client import Listeners
 from gangline.fabric.probe.links import loss_ruled_out
 from gangline.fabric.probe.listener import PORT
 from gangline.fabric.probe.measured_links import LinkMeasurement, link_measurement
 from gangline.fabric.probe.packets import ProbeResult, parse_address
 from gangline.fabric.probe.pair_times import Pair, group_matrix
 from gangline.fabric.probe.preflight import preflight, tournament
-from gangline.fabric.probe.survey import Listeners
 from gangline.fabric.probe.telemetry import diagnose_pairs, diagnose_preflight, diagnose_probes
 from gangline.report.diagnoses import diagnosis_text
 from gangline.spec.measurements import Diagnosis

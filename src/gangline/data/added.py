@@ -2,26 +2,35 @@
 
 An Arrow IPC file without compression is taken as it is. Rows of other formats that pack reads are written into shards,
 unless the files stay in place. A second call continues with the file that was open.
+
+Files that others wrote are read in a process of their own, which may take so much memory and time and no more: parsers
+expand what a file claims, and one of 12 KB may hold 400 MB. A process that needs more than it may, or that ends by
+itself, is an error that names the file; its caller lives on.
 """
 
+import resource
+import signal
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, TypeVar
 
 from gangline.data.arrow_shards import Columns, ShardWriter, check_shard, column_types, columns_text, is_mapped
 from gangline.data.journal import PackJournal
 from gangline.data.packed_inputs import open_input
-from gangline.data.read_apart import pieces_apart
-from gangline.errors import ConfigError, IntegrityError
+from gangline.errors import ConfigError, GanglineError, IntegrityError
 from gangline.spec.codec import from_plain, to_plain
 from gangline.spec.config.problems import refusal
 from gangline.spec.dataset import MOST_SHARDS, Dataset, DatasetOrigin, DatasetShard
 from gangline.storage.objects.blobs import PREFIX, put_blob
 from gangline.storage.objects.growing_file import put_blocks
 from gangline.storage.objects.protocol import ObjectStore
+from gangline.units import format_bytes
 
 _BLOCK_BYTES = 8 << 20
 
@@ -156,3 +165,72 @@ def _store_file(store: ObjectStore, path: Path, key: str) -> None:
         return
     with path.open("rb") as file:
         put_blocks(store, key, iter(lambda: file.read(_BLOCK_BYTES), b""))
+
+
+MOST_READER_BYTES = 4 << 30
+"""Memory of the process: a group of rows of a Parquet file is in it as a whole."""
+MOST_READER_SECONDS = 600.0
+"""Time between two pieces: a shard takes seconds."""
+
+T = TypeVar("T")
+
+
+def pieces_apart(read: Callable[[Path, str], Iterator[T]], path: Path, place: str) -> Iterator[T]:
+    """What `read` yields of the file at `path`, read in a process of its own.
+
+    Args:
+        read: Function of a module, called with `path` and `place`.
+        path: The file.
+        place: Name of the file in messages.
+
+    Raises:
+        GanglineError: What `read` raised.
+        ConfigError: It needs more memory or time than it may, or its process ended by itself.
+    """
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["__main__", read.__module__])
+    pieces, answer = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(answer, MOST_READER_BYTES, read, path, place), daemon=True)
+    process.start()
+    answer.close()
+    try:
+        while pieces.poll(MOST_READER_SECONDS):
+            piece, error = pieces.recv()
+            if error is not None:
+                raise error
+            if piece is None:
+                return
+            yield piece
+        raise refusal(
+            f"{place}: wanted its next rows within {MOST_READER_SECONDS:.0f} s, found none; write smaller files"
+        )
+    except EOFError as error:
+        process.join()
+        raise refusal(
+            f"{place}: wanted a file that can be read, found one that ends its reader ({process.exitcode})"
+        ) from error
+    finally:
+        process.kill()
+        process.join()
+        pieces.close()
+
+
+def _answer(
+    answer: "Connection[Any, Any]", most_bytes: int, read: Callable[[Path, str], Iterator[T]], path: Path, place: str
+) -> None:
+    """Send (piece, None) for each that `read` yields, and at last (None, None) or (None, error)."""
+    resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller kills this process
+    error: GanglineError | None = None
+    try:
+        for piece in read(path, place):
+            answer.send((piece, None))
+    except MemoryError:
+        error = refusal(
+            f"{place}: wanted a file that is read within {format_bytes(most_bytes)} of memory, found one that needs"
+            " more; write smaller groups of rows"
+        )
+    except GanglineError as found:
+        error = found
+    answer.send((None, error))

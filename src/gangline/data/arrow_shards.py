@@ -1,15 +1,15 @@
-"""Shards of data sets as Arrow IPC files: written within limits, checked whole.
+"""Shards of data sets as Arrow IPC files: written within limits, checked whole; outputs of a model in the same form.
 
 A shard is cut by its rows alone, never by how they arrive, so equal rows give equal shards. Rows have no nulls, and
 columns are numbers, text, bytes or lists of numbers: what a batch of a training can be made of.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from gangline.errors import ConfigError, NotInstalledError
+from gangline.errors import ConfigError, NotInstalledError, TrainingError
 from gangline.spec.config.problems import refusal
 
 try:
@@ -259,3 +259,56 @@ def batches_of(path: Path) -> Iterator[pa.RecordBatch]:
             return
         reader = pa.ipc.open_file(file)
         yield from (reader.get_batch(index) for index in range(reader.num_record_batches))
+
+
+ROW = "row"
+"""Column of outputs with the number of the row in the shard of the same path that was scored."""
+_ROWS_OF_BATCH = 4096
+"""Fewest rows of one record batch, except for the last."""
+
+
+def write_outputs(answers: Iterable[Mapping[str, np.ndarray]], into: Path) -> int:
+    """Write outputs of a model, one column an output and `ROW`, into a file that appears whole; the number of rows.
+
+    Raises:
+        TrainingError: An output has not one row a sample, or changes its shape.
+        ConfigError: There are no rows.
+    """
+    part, total = into.with_name(f"{into.name}.part"), 0
+    writer, waiting, num_waiting = None, list[pa.RecordBatch](), 0
+    with part.open("wb") as sink:
+        for found in answers:
+            table = _record_batch(found, total)
+            writer = writer or pa.ipc.new_file(sink, table.schema)
+            total, num_waiting = total + table.num_rows, num_waiting + table.num_rows
+            waiting.append(table)
+            if num_waiting >= _ROWS_OF_BATCH:
+                writer.write_batch(_joined(waiting))
+                waiting, num_waiting = [], 0
+        if writer is None:
+            raise ConfigError(f"{into.name}: wanted rows, found none")
+        if waiting:
+            writer.write_batch(_joined(waiting))
+        writer.close()
+    part.replace(into)
+    return total
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    try:
+        return pa.concat_batches(batches)
+    except pa.ArrowException as error:
+        raise TrainingError(f"the outputs of two batches have different types: {error}") from error
+
+
+def _record_batch(outputs: Mapping[str, np.ndarray], start: int) -> pa.RecordBatch:
+    counts = {len(each) if each.ndim else 0 for each in outputs.values()}
+    if len(counts) != 1 or ROW in outputs:
+        raise TrainingError(f"wanted outputs with one row a sample and none called {ROW}, found {sorted(outputs)}")
+    columns = {ROW: pa.array(np.arange(start, start + counts.pop(), dtype=np.int64))}
+    for name, each in outputs.items():
+        column = pa.array(np.ascontiguousarray(each).reshape(-1))
+        for size in reversed(each.shape[1:]):
+            column = pa.FixedSizeListArray.from_arrays(column, size)
+        columns[name] = column
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))

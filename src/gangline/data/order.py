@@ -20,7 +20,6 @@ from gangline.spec.data_source import Order
 Numbers = NDArray[np.int64]
 BLOCK = 1000
 """Samples over which a mix has exactly its shares."""
-_ROUNDS = 8
 _BLOCK_ROWS = 1024
 """Rows of a group that are moved at once: one costs nearly as much as all."""
 

@@ -8,6 +8,7 @@ shards that were open: of each split, the first row of its next shard is known.
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ import pyarrow as pa
 from gangline.data.arrow_shards import SHARD_BYTES, ShardWriter, column_types
 from gangline.data.journal import PackJournal
 from gangline.data.packed_inputs import open_input
-from gangline.data.tokens import TextTokenizer
-from gangline.errors import ConfigError
+from gangline.errors import ConfigError, NotInstalledError
 from gangline.spec.codec import from_plain, to_plain
 from gangline.spec.dataset import MOST_ROWS, MOST_SHARDS, Dataset, DatasetOrigin, DatasetShard, Split
 from gangline.storage.objects.blobs import put_blob
@@ -28,6 +28,56 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """2^64 divided by the golden ratio: multiples of it fall evenly, and with no period that data could have."""
 _END = 1 << 62
 """Number of a row that no input has."""
+ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]")
+"""Tokens that end a document, as tokenizers call them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextTokenizer:
+    """A tokenizer, and the token that it puts after each text."""
+
+    tokenizer: Any
+    digest: str
+    """SHA-256 of its file."""
+    end: str
+    end_id: int
+    dtype: str
+    """`uint16` where all ids fit, else `uint32`."""
+
+    @staticmethod
+    def open(path: Path, end: str | None = None) -> "TextTokenizer":
+        """The tokenizer of a file; `end`: token after each text, by default the one that its vocabulary has.
+
+        Raises:
+            ConfigError: The file is none of a tokenizer, has no such token, or the library is not installed.
+        """
+        try:
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise NotInstalledError(
+                f"--tokens needs the library tokenizers, {error}; pip install tokenizers, or gangline[transformers]"
+            ) from error
+        try:
+            data = path.read_bytes()
+            found = Tokenizer.from_buffer(data)
+        except Exception as error:  # the library raises plain Exception
+            raise ConfigError(f"{path}: wanted a tokenizer.json, found: {str(error)[:300]}") from error
+        found.no_truncation()
+        found.no_padding()
+        names = ENDS if end is None else (end,)
+        known = next(((name, id_) for name in names if (id_ := found.token_to_id(name)) is not None), None)
+        if known is None:
+            raise ConfigError(
+                f"{path}: wanted a token that ends a text ({', '.join(names)}), found none; say --end TOKEN"
+            )
+        dtype = "uint16" if found.get_vocab_size() <= 1 << 16 else "uint32"
+        return TextTokenizer(found, sha256(data).hexdigest(), *known, dtype)
+
+    def encode(self, texts: Sequence[str]) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]":
+        """Ids of all texts in a row, each with the end behind it, and the number of ids of each."""
+        rows = [each.ids for each in self.tokenizer.encode_batch(texts, add_special_tokens=False)]
+        flat = [one for row in rows for one in (*row, self.end_id)]
+        return np.asarray(flat, dtype=self.dtype), np.asarray([len(row) + 1 for row in rows], dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,9 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from gangline.errors import GanglineError, IntegrityError, error_for
-from gangline.federated.protocol import Acceptance, Contribution, RefusedReason, RoundAnswers, RoundCall, Spent
-from gangline.federated.tensors import most_bytes, pack_tensors, unpack_tensors
+from gangline.federated.protocol import (
+    Acceptance,
+    CallHead,
+    Contribution,
+    RoundAnswers,
+    RoundCall,
+    Spent,
+    most_bytes,
+    pack_tensors,
+    unpack_tensors,
+)
 from gangline.spec.codec import canonical, from_json
+from gangline.spec.federated import RefusedReason
 
 MAILBOX = "federation"
 """Name of the folder in that of a gang, in which its rank asks a carrier."""
@@ -28,28 +38,6 @@ _CALLS, _ANSWERS, _CLOSED, _MEMBERS = "calls", "answers", "closed.json", "member
 _MOST_JSON_BYTES = 4 << 20
 _MOST_CALL_BYTES = 64 << 30
 _POLL_SECONDS = 0.1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CallHead:
-    """A call without its weights, as JSON."""
-
-    number: int
-    attempt: int
-    trains: bool
-    seconds: float
-
-    @staticmethod
-    def of(call: RoundCall) -> "CallHead":
-        """Head of a call."""
-        return CallHead(number=call.number, attempt=call.attempt, trains=call.trains, seconds=call.seconds)
-
-    def call(self, weights: bytes) -> RoundCall:
-        """The call with its weights, a file of tensors. Raises IntegrityError for another file."""
-        return RoundCall(
-            number=self.number, attempt=self.attempt, trains=self.trains, seconds=self.seconds,
-            weights=unpack_tensors(weights),
-        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +100,7 @@ class MailboxMembers:
                 if not old.startswith(name):
                     os.unlink(old, dir_fd=calls)
             _write(calls, f"{name}.safetensors", weights)
-            _write(calls, f"{name}.json", canonical(CallHead.of(call)))
+            _write(calls, f"{name}.json", canonical(call.head))
         while (answers := self._find(name, call)) is None:
             self._on_wait()
             self._hear()
@@ -192,7 +180,7 @@ class Mailbox:
             weights = _read(calls, f"{name}.safetensors", _MOST_CALL_BYTES)
         except FileNotFoundError:
             return None  # withdrawn meanwhile: another call is on its way
-        call = found.call(weights)
+        call = found.with_weights(weights)
         if _name_of(call, weights) != name:
             raise IntegrityError(f"{name}: wanted the call of that name, found round {found.number}")
         self._names[call.number, call.attempt] = name

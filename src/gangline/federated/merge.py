@@ -66,7 +66,7 @@ def merge(table: FederatedTable, answers: Sequence[Contribution]) -> dict[str, N
     changes = [clip(each.change, table.clip_norm) for each in ordered if each.change is not None]
     combine = _RULES[table.merge]
     return {
-        name: combine(np.stack([each[name] for each in changes]).astype(np.float64), weights).astype(np.float32)
+        name: np.asarray(combine(np.stack([each[name] for each in changes]).astype(np.float64), weights), np.float32)
         for name in sorted(changes[0])
     }
 
@@ -88,20 +88,14 @@ Combine = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float6
 """Rule that combines the changes of a tensor, one an answer, with the weights of the answers."""
 
 
-def _mean(changes: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(np.tensordot(weights, changes, axes=1) / weights.sum(), dtype=np.float64)
-
-
-def _median(changes: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    del weights
-    return np.asarray(np.median(changes, axis=0), dtype=np.float64)
-
-
-def _trimmed(changes: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    del weights
+def _trimmed(changes: NDArray[np.float64], _: NDArray[np.float64]) -> NDArray[np.float64]:
     cut = ceil(len(changes) * _TRIMMED_SHARE)
     kept: NDArray[np.float64] = np.sort(changes, axis=0)[cut : len(changes) - cut]
     return np.asarray(kept.mean(axis=0), dtype=np.float64)
 
 
-_RULES: Mapping[Merge, Combine] = {"mean": _mean, "median": _median, "trimmed": _trimmed}
+_RULES: Mapping[Merge, Combine] = {
+    "mean": lambda changes, weights: np.tensordot(weights, changes, axes=1) / weights.sum(),
+    "median": lambda changes, _: np.median(changes, axis=0),
+    "trimmed": _trimmed,
+}

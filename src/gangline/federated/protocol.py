@@ -1,41 +1,50 @@
-"""What a round asks of the members of a federation, and what they answer."""
+"""What a round asks of the members of a federation, and what they answer.
+
+Tensors travel as float32 in the safetensors format, and as nothing that could be code.
+"""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gangline.checkpoint.format.safetensors import header_bytes, header_length, parse_header
+from gangline.errors import IntegrityError
 from gangline.spec.federated import RefusedReason
-
-__all__ = [
-    "Acceptance",
-    "Contribution",
-    "RefusedReason",
-    "RoundAnswers",
-    "RoundCall",
-    "RoundMembers",
-    "Spent",
-    "Tensors",
-]
 
 Tensors = Mapping[str, NDArray[np.float32]]
 """Trained tensors and floating buffers of the model, by name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RoundCall:
-    """What members are asked for in one attempt of a round."""
+class CallHead:
+    """A call without its weights, as JSON."""
 
     number: int
     """Round, from 1; the one behind the last judges the model and does not train."""
     attempt: int
     """Attempt of the round, from 1."""
     trains: bool
-    weights: Tensors
     seconds: float
     """Time after which the round closes."""
+
+    def with_weights(self, weights: bytes) -> "RoundCall":
+        """The call with its weights, a file of tensors. Raises IntegrityError for another file."""
+        return RoundCall(**asdict(self), weights=unpack_tensors(weights))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundCall(CallHead):
+    """What members are asked for in one attempt of a round."""
+
+    weights: Tensors
+
+    @property
+    def head(self) -> CallHead:
+        """The call without its weights."""
+        return CallHead(number=self.number, attempt=self.attempt, trains=self.trains, seconds=self.seconds)
 
     @property
     def num_numbers(self) -> int:
@@ -117,3 +126,36 @@ class RoundMembers(Protocol):
     def close(self) -> None:
         """Let the members go."""
         ...
+
+
+_DTYPE = "F32"
+_HEADER_BYTES = 4096
+"""Most bytes of a header beyond those of names and shapes of its tensors, each tensor counted."""
+
+
+def pack_tensors(tensors: Tensors) -> bytes:
+    """One safetensors file, its tensors sorted by name: equal tensors are equal bytes."""
+    arrays = {name: np.asarray(tensors[name], dtype="<f4", order="C") for name in sorted(tensors)}
+    head = header_bytes({name: (_DTYPE, each.shape) for name, each in arrays.items()})
+    return b"".join((head, *(each.tobytes() for each in arrays.values())))
+
+
+def most_bytes(tensors: Tensors) -> int:
+    """Most bytes that a file of tensors with these names and shapes may have."""
+    return sum(each.nbytes + len(name.encode()) + _HEADER_BYTES for name, each in tensors.items()) + _HEADER_BYTES
+
+
+def unpack_tensors(data: bytes) -> Tensors:
+    """The tensors of such a file, as copies.
+
+    Raises:
+        IntegrityError: It is something else, or holds another dtype.
+    """
+    entries = parse_header(data[: header_length(data[:8], len(data))], len(data))
+    other = sorted({entry.dtype for entry in entries.values()} - {_DTYPE})
+    if other:
+        raise IntegrityError(f"wanted tensors of {_DTYPE} alone, found {', '.join(other)}")
+    return {
+        name: np.frombuffer(data, "<f4", (entry.end - entry.start) // 4, entry.start).reshape(entry.shape).copy()
+        for name, entry in entries.items()
+    }

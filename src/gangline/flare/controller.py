@@ -24,10 +24,10 @@ from nvflare.fuel.utils.fobs import dots, fobs
 from gangline.errors import IntegrityError
 from gangline.federated.mailbox import Mailbox
 from gangline.federated.protocol import RoundAnswers, RoundCall
+from gangline.flare.kit import answer_file
 from gangline.flare.member.federation_member import OfferAnswer
 from gangline.flare.offer import Offer
 from gangline.flare.open_round import PlainRound, Received, SummedRound
-from gangline.flare.states import answer_file
 from gangline.flare.wire import OFFER, SUM, TRAIN, bytes_of, call_payload, refused_payload
 from gangline.storage.folder.durable_files import replace_file
 
@@ -38,7 +38,21 @@ _TOGETHER_SECONDS = 20.0
 """Time in which several members may approve before each that is left has a job of its own."""
 
 
-class OfferController(Controller):  # type: ignore[misc]  # nvflare has no types
+class _BytesController(Controller):  # type: ignore[misc]  # nvflare has no types
+    """A controller that decodes bytes alone; nothing is prepared before its flow, and nothing kept after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        take_bytes_alone()
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        pass
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        pass
+
+
+class OfferController(_BytesController):
     """Offers the run to members and writes down what each of them said."""
 
     def __init__(self, *, offer: str, members: list[str], answers: str) -> None:
@@ -48,7 +62,6 @@ class OfferController(Controller):  # type: ignore[misc]  # nvflare has no types
         answers: Folder that each answer is written into.
         """
         super().__init__()
-        take_bytes_alone()
         self._offer, self._members, self._folder = Path(offer), members, Path(answers)
         self._answers: dict[str, OfferAnswer] = {}
 
@@ -86,17 +99,11 @@ class OfferController(Controller):  # type: ignore[misc]  # nvflare has no types
         replace_file(answer_file(self._folder, name), answer.to_json(), durable=False)
         client_task.result = None
 
-    def start_controller(self, fl_ctx: FLContext) -> None:
-        """Nothing is prepared."""
-
-    def stop_controller(self, fl_ctx: FLContext) -> None:
-        """Nothing is kept."""
-
     def process_result_of_unknown_task(self, *_: Any, **__: Any) -> None:
         """An answer that comes after the task has ended says nothing."""
 
 
-class RoundsController(Controller):  # type: ignore[misc]  # nvflare has no types
+class RoundsController(_BytesController):
     """Carries calls to members and their answers back until the mailbox is closed, or another job takes over."""
 
     def __init__(self, *, mailbox: str, offer: str, members: list[str], roster: list[str], handover: str) -> None:
@@ -108,7 +115,6 @@ class RoundsController(Controller):  # type: ignore[misc]  # nvflare has no type
         handover: File that appears when this job has to end with a round.
         """
         super().__init__()
-        take_bytes_alone()
         self._box, self._offer, self._handover = Mailbox(Path(mailbox)), Path(offer), Path(handover)
         self._members, self._roster = members, tuple(roster)
         self._terms = Offer.from_json((self._offer / "offer.json").read_bytes()).terms
@@ -172,12 +178,6 @@ class RoundsController(Controller):  # type: ignore[misc]  # nvflare has no type
         del task_name, client_task_id, result, fl_ctx
         if self._round is not None:
             self._round.refused.append((client.name, "old_round"))
-
-    def start_controller(self, fl_ctx: FLContext) -> None:
-        """Nothing is prepared."""
-
-    def stop_controller(self, fl_ctx: FLContext) -> None:
-        """Nothing is kept."""
 
 
 def signed_offer(folder: Path) -> dict[str, Any]:

@@ -18,16 +18,14 @@ from typing import Any
 
 from gangline.errors import SIGTERM_CODE, CapacityError, GanglineError, GateError
 from gangline.federated.mailbox import Mailbox
-from gangline.federated.protocol import Acceptance, RoundAnswers
-from gangline.federated.tensors import most_bytes
-from gangline.flare.kit import ADMIN, SERVER, Kit, open_kit
+from gangline.federated.protocol import Acceptance, RoundAnswers, most_bytes
+from gangline.flare.join import EXECUTOR
+from gangline.flare.kit import ADMIN, SERVER, Kit, MemberState, answer_file, open_kit, write_states
 from gangline.flare.member.federation_member import OfferAnswer
 from gangline.flare.orders import Coordination
 from gangline.flare.server import CONTROLLERS, admin_session, server
-from gangline.flare.states import MemberState, answer_file, write_states
 
 MODULE = "gangline.flare.coordinator"
-_EXECUTOR = "gangline.flare.executor.MemberExecutor"
 _POLL_SECONDS = 1.0
 _OFFER_AGAIN_SECONDS = 30.0
 _GRACE_SECONDS = 8.0
@@ -234,7 +232,7 @@ class RunCoordinator:
             "deploy_map": {"app": ["server", *members]},
         }  # fmt: skip
         workflow = {"id": "rounds", "path": controller, "args": arguments}
-        executor = {"tasks": ["*"], "executor": {"path": _EXECUTOR, "args": {}}}
+        executor = {"tasks": ["*"], "executor": {"path": EXECUTOR, "args": {}}}
         written = {
             folder / "meta.json": meta,
             config / "config_fed_server.json": {"format_version": 2, "workflows": [workflow], "components": []},

@@ -15,7 +15,6 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from gangline.errors import CapacityError, ConfigError, GanglineError, GateError, IntegrityError
-from gangline.federated.protocol import RefusedReason
 from gangline.flare.join import require_closed
 from gangline.flare.kit import CLIENT, Kit, open_kit
 from gangline.flare.member.federation_member import FederationMember, OfferAnswer
@@ -33,6 +32,7 @@ from gangline.flare.wire import (
     read_sum,
     refused_payload,
 )
+from gangline.spec.federated import RefusedReason
 
 
 class MemberExecutor(Executor):  # type: ignore[misc]  # nvflare has no types

@@ -1,14 +1,17 @@
-"""Folders that `nvflare provision` makes for one participant, and what gangline keeps in them."""
+"""Folders that `nvflare provision` makes for one participant, and what gangline keeps in them: states of members."""
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gangline.errors import ConfigError
 from gangline.signing.keys import key_folder
+from gangline.spec.codec import canonical, from_json
+from gangline.spec.federated import RefusedReason
+from gangline.storage.folder.durable_files import replace_file
 
 Role = tuple[str, str]
 CLIENT: Role = ("fed_client.json", "client")
@@ -116,3 +119,37 @@ def require_own(path: Path) -> None:
                 f"{each}: wanted what its administrator alone may write, found owner {found.st_uid} and mode"
                 f" {found.st_mode & 0o777:o}; chmod go-w {each}"
             )
+
+
+_FILE = "members.json"
+
+
+def answer_file(folder: Path, member: str) -> Path:
+    """File with a member's answer to an offer, which a job of the server writes and its coordinator reads."""
+    return folder / f"{member}.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemberState:
+    """One member."""
+
+    name: str
+    state: Literal["absent", "connected", "accepted", "pending", "refused"] = "absent"
+    reason: RefusedReason | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _States:
+    members: tuple[MemberState, ...]
+
+
+def write_states(kit: Kit, states: Sequence[MemberState]) -> None:
+    """Replace what is known."""
+    replace_file(kit.own / _FILE, canonical(_States(members=tuple(states))), durable=False)
+
+
+def read_states(kit: Kit) -> tuple[MemberState, ...]:
+    """What the last coordinator wrote; empty before there was one."""
+    path = kit.own / _FILE
+    return from_json(_States, path.read_bytes()).members if path.exists() else ()

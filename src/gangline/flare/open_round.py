@@ -1,13 +1,15 @@
 """A round that is open: answers of members are read, checked and kept, or refused by reason and counted."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from gangline.errors import IntegrityError
-from gangline.federated.protocol import RefusedReason, RoundAnswers, RoundCall, Spent
+from gangline.federated.protocol import Contribution, RoundAnswers, RoundCall, Spent
 from gangline.federated.secure_sum import add
 from gangline.federated.sum_vector import MOST_METRICS, from_bytes
 from gangline.flare.wire import read_answer, read_key, read_masked, sum_payload
+from gangline.spec.federated import RefusedReason
 from gangline.spec.plan import Plan
 
 Received = Callable[[str, Mapping[str, Any]], None]
@@ -94,21 +96,18 @@ class SummedRound:
 
     def answers(self) -> RoundAnswers:
         """The sum, if every vector of the list has come; else nothing, and the round is lost."""
-        nothing = RoundAnswers(
-            contributions=(), refused=tuple(self.refused), bytes_up=self._up, bytes_down=self._down
-        )  # fmt: skip
-        if not self._vectors or self._vectors.keys() != self._keys.keys():
-            return nothing
-        total = add([self._vectors[name] for name in self.ready], num_numbers=self._call.num_numbers)
-        try:
-            together = from_bytes(
-                total, self.ready, self._table,
-                roster=len(self._roster), weights=self._call.weights if self._call.trains else None, names=self.names,
-            )  # fmt: skip
-        except IntegrityError:  # of members that lied: nobody can say which
-            return nothing
+        together: tuple[Contribution, ...] = ()
+        if self._vectors and self._vectors.keys() == self._keys.keys():
+            total = add([self._vectors[name] for name in self.ready], num_numbers=self._call.num_numbers)
+            with suppress(IntegrityError):  # of members that lied: nobody can say which
+                together = (
+                    from_bytes(
+                        total, self.ready, self._table, roster=len(self._roster), names=self.names,
+                        weights=self._call.weights if self._call.trains else None,
+                    ),
+                )  # fmt: skip
         return RoundAnswers(
-            contributions=(together,), refused=nothing.refused, bytes_up=self._up, bytes_down=self._down
+            contributions=together, refused=tuple(self.refused), bytes_up=self._up, bytes_down=self._down
         )  # fmt: skip
 
 

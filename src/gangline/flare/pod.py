@@ -20,7 +20,7 @@ from gangline.flare.kit import ADMIN, SERVER, Role, open_kit
 from gangline.flare.orders import CoordinatorOrders, prepare
 from gangline.flare.server import port_of, require_nvflare
 from gangline.flare.supervisor import supervised
-from gangline.spec.gang.coordinator import coordinator_of
+from gangline.spec.gang.driver_orders import coordinator_of
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.protocol import get_bounded
 from gangline.storage.open import open_store

@@ -8,11 +8,20 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from gangline.errors import IntegrityError
-from gangline.federated.mailbox import CallHead
 from gangline.federated.merge import refusal
-from gangline.federated.protocol import Contribution, RefusedReason, RoundAnswers, RoundCall, Spent, Tensors
-from gangline.federated.tensors import most_bytes, pack_tensors, unpack_tensors
+from gangline.federated.protocol import (
+    CallHead,
+    Contribution,
+    RoundAnswers,
+    RoundCall,
+    Spent,
+    Tensors,
+    most_bytes,
+    pack_tensors,
+    unpack_tensors,
+)
 from gangline.spec.codec import canonical, from_json
+from gangline.spec.federated import RefusedReason
 
 OFFER, TRAIN, SUM = "offer", "train", "sum"
 """Names of tasks."""
@@ -44,12 +53,12 @@ class _Names:
 
 def call_payload(call: RoundCall) -> dict[str, bytes]:
     """A call as it is sent."""
-    return {"call": canonical(CallHead.of(call)), "weights": pack_tensors(call.weights)}
+    return {"call": canonical(call.head), "weights": pack_tensors(call.weights)}
 
 
 def read_call(payload: Mapping[str, Any]) -> RoundCall:
     """The call of a payload. Raises IntegrityError for anything else."""
-    return from_json(CallHead, bytes_of(payload, "call")).call(bytes_of(payload, "weights"))
+    return from_json(CallHead, bytes_of(payload, "call")).with_weights(bytes_of(payload, "weights"))
 
 
 def answer_payload(call: RoundCall, answer: Contribution, *, spent: Spent | None) -> dict[str, bytes]:

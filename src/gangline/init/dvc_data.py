@@ -3,8 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gangline.data.pointers import LOCK, STAGES, Pointer, is_dvc_file, read_dvc_file, read_lock
-from gangline.data.remotes import CONFIG, read_remotes, source_url
+from gangline.data.pointers import (
+    CONFIG,
+    LOCK,
+    STAGES,
+    Pointer,
+    is_dvc_file,
+    read_dvc_file,
+    read_lock,
+    read_remotes,
+    source_url,
+)
 from gangline.errors import ConfigError
 
 _SHOWN = 2

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gangline.spec.config.site import Site
-from gangline.spec.gpu_names import other_kinds
+from gangline.spec.devices import other_kinds
 from gangline.spec.record import Record
 
 

@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from gangline.report import svg
 from gangline.report.palette import paint
-from gangline.spec.rank_order import GroupEdges
+from gangline.spec.measurements import GroupEdges
 from gangline.spec.record import Record
 from gangline.units import format_bytes
 

@@ -14,11 +14,10 @@ from gangline.line.record.store import read_record
 from gangline.report.comparison.compare import compare
 from gangline.report.facts import side_of
 from gangline.search.space import overrides
-from gangline.spec.config.toml_edit import with_values
 from gangline.spec.config.toml_text import MOST_BYTES as MOST_LINE_BYTES
+from gangline.spec.config.toml_text import with_values
 from gangline.spec.record import Record, run_prefix
-from gangline.spec.search import SearchAnswer, SearchRequest, SearchView, Trial, Verdict
-from gangline.spec.search_table import Scalar
+from gangline.spec.search import Scalar, SearchAnswer, SearchRequest, SearchView, Trial, Verdict
 from gangline.storage.objects.protocol import ObjectStore, get_bounded
 
 LINE = "line.toml"

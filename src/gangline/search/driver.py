@@ -18,8 +18,16 @@ from gangline.search.searches import best_trial, search_prefix, trial_record, vi
 from gangline.search.space import grid_size
 from gangline.search.study import ENDED, FAILED, PRUNED, SearchStudy
 from gangline.search.trials import RepositoryTrials, RunStatus
-from gangline.spec.search import SearchAnswer, SearchEnding, SearchLimits, SearchRequest, SearchView, Trial, TrialState
-from gangline.spec.search_table import Scalar
+from gangline.spec.search import (
+    Scalar,
+    SearchAnswer,
+    SearchEnding,
+    SearchLimits,
+    SearchRequest,
+    SearchView,
+    Trial,
+    TrialState,
+)
 from gangline.storage.objects.protocol import ObjectStore
 
 LOOK_SECONDS = 0.5

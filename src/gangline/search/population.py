@@ -19,8 +19,7 @@ from gangline.search.space import rounded
 from gangline.search.study import SearchStudy
 from gangline.spec.measurements import Better
 from gangline.spec.run_flags import stage
-from gangline.spec.search import SearchRequest, Trial
-from gangline.spec.search_table import Dimension, Scalar
+from gangline.spec.search import Dimension, Scalar, SearchRequest, Trial
 from gangline.storage.objects.protocol import ObjectStore
 
 FACTORS = (0.8, 1.25)

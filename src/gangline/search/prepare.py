@@ -27,8 +27,7 @@ from gangline.spec.config.site import Site
 from gangline.spec.measurements import Better
 from gangline.spec.record import Record
 from gangline.spec.run_flags import reported_no_steps
-from gangline.spec.search import SearchLimits, SearchRequest
-from gangline.spec.search_table import MOST_TRIALS
+from gangline.spec.search import MOST_TRIALS, SearchLimits, SearchRequest
 from gangline.units import now
 
 LAST_RUNG = 1.5

@@ -8,7 +8,7 @@ from gangline.errors import ConfigError
 from gangline.git.repository import Repository
 from gangline.line.request.run_request import resolve_request
 from gangline.spec.config.problems import ConfigProblem, FileError, show
-from gangline.spec.search_table import Dimension, Scalar
+from gangline.spec.search import Dimension, Scalar
 
 DIGITS = 6
 """Significant digits of a drawn number, so that a setting can be read, written and repeated."""

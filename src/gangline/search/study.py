@@ -20,9 +20,8 @@ from optuna.trial import FrozenTrial, TrialState
 from gangline.errors import IntegrityError, NotInstalledError
 from gangline.search.journal import StoreJournal
 from gangline.search.space import grid_values, rounded
-from gangline.spec.search import SearchRequest, Trial
+from gangline.spec.search import Dimension, Scalar, SearchRequest, Trial
 from gangline.spec.search import TrialState as State
-from gangline.spec.search_table import Dimension, Scalar
 from gangline.storage.objects.protocol import ObjectStore
 
 STARTUP = 5

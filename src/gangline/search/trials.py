@@ -28,8 +28,7 @@ from gangline.spec.gang.status import read_event
 from gangline.spec.output_limits import MOST_METRIC_BYTES
 from gangline.spec.record import Record
 from gangline.spec.run_flags import SEARCH, not_finite
-from gangline.spec.search import SearchRequest
-from gangline.spec.search_table import Scalar
+from gangline.spec.search import Scalar, SearchRequest
 from gangline.storage import site_paths
 from gangline.storage.objects.growing_file import read_growing_file
 

@@ -1,5 +1,11 @@
-"""Devices: the nodes that a probe or a launcher reported, and measured rates of one kind of device."""
+"""Devices: the nodes that a probe or a launcher reported, measured rates of one kind of device, and names of GPUs.
 
+A plan has the name that the driver gave, that a node's label `nvidia.com/gpu.product` has (dashes for spaces), or that
+the site's file calls its GPUs by.
+"""
+
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -154,3 +160,29 @@ class Rates(Document):
         """Digest of what they are about, not of what was found: equal for two measurements of the same device."""
         about = (self.device, self.device_name, self.torch, self.threads, self.cores, self.ranks, self.precision)
         return digest(list(about))
+
+
+_KINDS_OF_WORDS = (
+    re.compile(r"(?:rtx|gtx)?((?:gb|gh|mi|[abhlktvp])\d{1,4}[a-z]?|\d{4})"),
+    re.compile(r"(?!480gb)(\d{1,3}gb)"),  # 480 are those of a GH200's processor
+    re.compile(r"(pcie|sxm|nvl)\d?"),
+)
+"""Model, memory, form: words by which names differ. `gold` says none of them."""
+
+
+def other_kinds(planned: str, found: Iterable[str]) -> tuple[str, ...]:
+    """Those of `found`, as drivers call them, that are certainly no GPU that `planned` means.
+
+    They are another model, or the same one with another memory or form, as far as both names say it.
+    """
+    return tuple(each for each in found if any(_differ(kind, planned, each) for kind in _KINDS_OF_WORDS))
+
+
+def _differ(kind: re.Pattern[str], one: str, other: str) -> bool:
+    first, second = _words(kind, one), _words(kind, other)
+    return bool(first and second) and not first & second
+
+
+def _words(kind: re.Pattern[str], name: str) -> set[str]:
+    matches = (kind.fullmatch(word) for word in re.split(r"[\s_-]+", name.lower()))
+    return {match[1] for match in matches if match}

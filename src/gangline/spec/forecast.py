@@ -1,6 +1,8 @@
-"""What a training is expected to need and, in the same form, was seen to need: seconds by part, memory, money."""
+"""What a training is expected to need and, in the same form, was seen to need: seconds by part, memory, money. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 PARTS = ("data", "compute", "communication", "bubble", "optimizer", "checkpoint", "other")
 """What the seconds of a step go to: `compute` is forward and backward, with what tensor-parallel peers exchange in
@@ -131,3 +133,18 @@ class Forecast:
     def is_first(self) -> bool:
         """No run has corrected its rates yet."""
         return self.origin in UNCORRECTED_ORIGINS
+
+
+def exposed_seconds(seconds: Sequence[float], before: Sequence[float], forward_seconds: float) -> float:
+    """All waits of one forward pass for buckets that travel one after the other, from its start.
+
+    A pass that waited for a bucket is later by that at all others: its waits add up to the largest time by which a
+    bucket comes after what is computed before its first use.
+
+    Args:
+        seconds: That each bucket travels, in the order of first use.
+        before: Share of the pass that is computed before the first use of each.
+        forward_seconds: Of a pass that waits for nothing, as far as it hides what travels.
+    """
+    late = (arrival - share * forward_seconds for arrival, share in zip(accumulate(seconds), before, strict=True))
+    return max(0.0, *late) if seconds else 0.0

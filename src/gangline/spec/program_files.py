@@ -9,20 +9,12 @@ from gangline.spec.codec import Document
 
 OUTPUT_KIND = "output"
 """Kind of a file that the program wrote."""
-
-
 SAVE_KIND = "save"
 """Kind of the artifact that is the manifest of a program's newest save."""
-
-
 SAVED_PATHS = "paths.json"
 """Name in a save of the file that has the paths of files whose name in it is a number."""
-
-
 OUTPUTS_KIND = "outputs"
 """Kind of the artifact that is the list."""
-
-
 OUTPUTS = "outputs.json"
 """Name of the list, in the store and in the gang's folder once it is in the store."""
 FOLDER = "outputs"
@@ -34,8 +26,6 @@ MOST_OMITTED_LISTED = 100
 """Files that were left out and are named."""
 MOST_METRICS_BYTES = 16 << 20
 """Largest file of the program's numbers: 100,000 lines of 150 bytes."""
-
-
 MOST_WRITERS = 64
 """Ranks that are named as writers of that file."""
 

@@ -11,12 +11,22 @@ from gangline.spec.codec import Document
 from gangline.spec.federated import FederationResult
 from gangline.spec.forecast import Forecast
 from gangline.spec.launchers import LAUNCHERS, LauncherTraits, RanksAt
-from gangline.spec.measurements import Answer, Curve, Diagnosis, Drill, Ledger, Metric, Proof, RankRow, Training
+from gangline.spec.measurements import (
+    Answer,
+    Curve,
+    Diagnosis,
+    Drill,
+    Ledger,
+    Metric,
+    Proof,
+    RankOrder,
+    RankRow,
+    Training,
+)
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate
 from gangline.spec.processes import ProcessReport
 from gangline.spec.program_files import OmittedFile, OutputFile, RuntimeReport
-from gangline.spec.rank_order import RankOrder
 
 STAGES = ("resolve", "build", "plan", "submit", "train", "evaluate", "gate", "prove", "publish", "report")
 """Every run has these, in this order."""

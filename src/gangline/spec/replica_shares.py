@@ -3,7 +3,7 @@
 The loss of a step is a weighted sum, so shares change neither loss nor weights, except by rounding.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 from gangline.errors import ConfigError
@@ -38,10 +38,5 @@ def _broken(shares: Sequence[int], mesh: Mesh, global_batch: int, *, averages_ra
 
 def shares_words(shares: Sequence[int]) -> str:
     """`8 x 48, 8 x 16`: neighbours with equal shares together."""
-    return ", ".join(_runs(shares))
-
-
-def _runs(shares: Sequence[int]) -> Iterator[str]:
-    for size, same in groupby(shares):
-        count = len(list(same))
-        yield f"{count} x {size}" if count > 1 else str(size)
+    runs = [(len(list(same)), size) for size, same in groupby(shares)]
+    return ", ".join(f"{count} x {size}" if count > 1 else f"{size}" for count, size in runs)

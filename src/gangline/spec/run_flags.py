@@ -3,11 +3,7 @@
 from gangline.spec.record import Record, StageInfo, StageState
 
 FINAL: frozenset[StageState] = frozenset({"done", "taken", "skipped", "failed", "cancelled"})
-
-
 GOOD: frozenset[StageState] = frozenset({"done", "taken", "skipped"})
-
-
 UNDER_WAY = "under way"
 """Reason of a drill that has marked its run but not injected its fault yet."""
 

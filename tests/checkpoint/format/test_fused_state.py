@@ -6,7 +6,7 @@ from gangline.checkpoint.format.fused_names import fusions
 from gangline.checkpoint.format.fused_state import convert
 from gangline.checkpoint.format.index import Chunk, Index, StoredTensor
 from gangline.errors import ConfigError
-from gangline.spec.fused_parameters import FusedParameter
+from gangline.spec.plan import FusedParameter
 
 QKV = FusedParameter(match="*.qkv.w", parts=("*.q.w", "*.k.w", "*.v.w"), split="qkv", heads=2, kv_heads=1, head_dim=2)
 GATE_UP = FusedParameter(match="*.fc1.w", parts=("*.gate.w", "*.up.w"), split="gate_up")

@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.placement.paper_servers import PODS, PaperServers
 from tests.launch.kubernetes.gangs import CPU
 
-from gangline.fabric.placement.verify import verify
+from gangline.fabric.placement.order import verify
 from gangline.launch.kubernetes.client.client import connect
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.render import render

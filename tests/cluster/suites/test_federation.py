@@ -28,7 +28,7 @@ from tests.manifests.rendered import objects
 from gangline.launch.kubernetes.client.client import connect
 from gangline.launch.kubernetes.lifecycle.cancel import fail_and_delete_pod
 from gangline.procfs import environ, with_variable
-from gangline.spec.gang.coordinator import COORDINATOR_KEY
+from gangline.spec.gang.driver_orders import COORDINATOR_KEY
 from gangline.spec.record import STAGES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]

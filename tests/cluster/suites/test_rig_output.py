@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.cluster.rig.site import make_site
 
-from gangline.spec.config.load import load_site_text
+from gangline.spec.config.load import load_text
+from gangline.spec.config.site import Site
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.cluster
@@ -31,7 +32,7 @@ def test_site_is_read_as_one_and_holds_no_secret(cluster, namespace, tmp_path):
     assert cluster.train_image
     path = tmp_path / "site.toml"
     path.write_text(make_site(namespace))
-    site = load_site_text(path.read_text(), file=str(path))
+    site = load_text(Site, path.read_text(), file=str(path))
     assert (site.launch.target, site.launch.namespace) == ("kubernetes", namespace)
     assert site.registry.base.startswith("gangline.test/train@sha256:")
     assert cluster.credentials.partition(":")[2] not in path.read_text()

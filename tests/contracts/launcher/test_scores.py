@@ -17,7 +17,7 @@ from gangline.line.gangs import score_gang
 from gangline.line.gangs.score_gang import GangPlace, ScoreJob, run_score_gang
 from gangline.spec.config.site import LaunchTable, Site
 from gangline.spec.dataset import Dataset, DatasetShard
-from gangline.spec.gang.score_order import ScoreOrder
+from gangline.spec.gang.driver_orders import ScoreOrder
 from gangline.spec.identity import score_id
 from gangline.storage.objects.blobs import PREFIX, put_blob
 from gangline.train.model.published import read_config

@@ -7,7 +7,7 @@ from tests.contracts.launcher.crashing import Crashing, Killed, Losing
 from tests.contracts.launcher.gangs import poll
 
 from gangline.errors import CapacityError, IntegrityError
-from gangline.spec.gang.coordinator import COORDINATOR_KEY, CoordinatorPod
+from gangline.spec.gang.driver_orders import COORDINATOR_KEY, CoordinatorPod
 
 SUBMIT_CALLS = 12
 

@@ -11,8 +11,8 @@ import traceback
 
 from tests.fabric.box.network import FabricBox
 
+from gangline.fabric.probe.client import Listeners
 from gangline.fabric.probe.listener import Listener
-from gangline.fabric.probe.survey import Listeners
 from gangline.fabric.probe.telemetry import diagnose_probes
 
 SECRET = b"a secret of some length"

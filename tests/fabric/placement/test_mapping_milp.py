@@ -6,7 +6,7 @@ from statistics import mean
 
 import pytest
 
-from gangline.fabric.placement.mapping import EdgeBytes
+from gangline.fabric.placement.mapping import EdgeBytes, bytes_between, least_data_crossings
 from gangline.fabric.placement.tiles import map_cells
 
 CELLS = 24
@@ -28,9 +28,10 @@ def ratios(cases, *, seed):
         )
         least = least_bytes(shares, replicas, stages, edges, seconds=20)
         if least is not None:
-            assert found.least_data_crossings * edges.data <= least + 1e-6
-            assert found.bytes_between >= least - 1e-6
-            yield found.bytes_between / least if least > 1e-9 else float(found.bytes_between < 1e-9 or 9)
+            assert least_data_crossings(shares, replicas) * edges.data <= least + 1e-6
+            size = bytes_between(found, edges)
+            assert size >= least - 1e-6
+            yield size / least if least > 1e-9 else float(size < 1e-9 or 9)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Ranks on other servers than those they were given."""
 
-from gangline.fabric.placement.verify import verify
+from gangline.fabric.placement.order import verify
 from gangline.spec.gang.podset import PlacedServer
 
 PLACED = tuple(PlacedServer(name=f"s{i}", group=f"g{i // 2}") for i in range(4))

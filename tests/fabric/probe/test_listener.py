@@ -13,10 +13,9 @@ import pytest
 
 from gangline.errors import CapacityError, UsageError
 from gangline.fabric.probe import client, listener
-from gangline.fabric.probe.client import ask, send
+from gangline.fabric.probe.client import Listeners, ask, send
 from gangline.fabric.probe.listener import Listener, probe_targets, read_secret
 from gangline.fabric.probe.packets import Echo, ProbeLog, parse_address, probe_packet, read_reply
-from gangline.fabric.probe.survey import Listeners
 from gangline.fabric.probe.telemetry import diagnose_probes
 
 SECRET = b"a secret of some length"

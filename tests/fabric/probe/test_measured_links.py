@@ -14,7 +14,7 @@ from gangline.fabric.probe.measured_links import (
     with_speeds,
 )
 from gangline.fabric.topology.inventory import Fabric, Group
-from gangline.spec.rank_order import GroupEdges, RankOrder
+from gangline.spec.measurements import GroupEdges, RankOrder
 
 FABRIC = Fabric(
     groups=(Group(name="g1", servers=("a", "b")), Group(name="g2", servers=("c", "d"))), nic_bytes_per_second=50e9

@@ -6,7 +6,7 @@ from math import inf, sqrt
 
 import pytest
 
-from gangline.fabric.reliability.significance import Noise, critical_score, mad_sigma
+from gangline.fabric.reliability.stragglers import Noise, critical_score, mad_sigma
 
 
 @pytest.mark.parametrize(("ranks", "score"), [(64, 5.22), (1024, 5.71), (16_384, 6.16)])

@@ -8,8 +8,8 @@ from gangline.fabric.placement.training import REFERENCE_FABRIC
 from gangline.fabric.topology.clos import counts_of
 from gangline.fabric.topology.fabric_file import fabric_of, fabric_text
 from gangline.fabric.topology.inventory import Fabric, Group
-from gangline.spec.config.fabric import FailureRates
-from gangline.spec.config.load import load_fabric_text
+from gangline.spec.config.fabric import FabricFile, FailureRates
+from gangline.spec.config.load import load_text
 
 STRANGE = Fabric(
     groups=(Group(name='a "b" \\ ü\n', servers=("x", "a9", "a10"), block="east"),),
@@ -20,7 +20,7 @@ STRANGE = Fabric(
 
 @pytest.mark.parametrize("fabric", [REFERENCE_FABRIC, STRANGE, Fabric()])
 def test_what_is_written_is_read_again(fabric):
-    assert fabric_of(load_fabric_text(fabric_text(fabric), file="fabric.toml").fabric) == fabric
+    assert fabric_of(load_text(FabricFile, fabric_text(fabric), file="fabric.toml").fabric) == fabric
 
 
 def test_defaults_and_what_is_not_known_are_not_written():

@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from gangline.fabric.traffic.nccl_rings import NcclRing, read_rings
+from gangline.fabric.traffic.rings import NcclRing, read_rings
 
 LOG = """\
 host-a:36:36 [0] NCCL INFO Bootstrap : Using eth0:192.0.2.1<0>

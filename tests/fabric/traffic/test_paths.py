@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangline.errors import ConfigError
 from gangline.fabric.traffic import paths
 from gangline.fabric.traffic.paths import (
     hashed_load,
@@ -182,9 +181,3 @@ def test_variables_of_nccl_follow_a_declared_policy_only():
     assert path_environment("hash", connections=1) == {"NCCL_CROSS_NIC": "0"}
     assert path_environment("hash", connections=4)["NCCL_IB_QPS_PER_CONNECTION"] == "4"
     assert path_environment("spray", connections=1)["NCCL_IB_ADAPTIVE_ROUTING"] == "1"
-
-
-@pytest.mark.parametrize(("flows", "uplinks", "connections"), [([1], 0, 1), ([1], 1, 0), ([-1], 1, 1)])
-def test_paths_that_cannot_be_are_refused(flows, uplinks, connections):
-    with pytest.raises(ConfigError, match="paths want 1 uplink"):
-        path_load("hash", flows, uplinks=uplinks, connections=connections)

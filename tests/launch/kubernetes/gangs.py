@@ -7,7 +7,7 @@ from gangline.launch.kubernetes.cluster.batch_schedulers import KaiFacts, Volcan
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.render_context import RenderContext
 from gangline.spec.config.site import LaunchTable, PodTable
-from gangline.spec.gang.coordinator import COORDINATOR_KEY, CoordinatorPod
+from gangline.spec.gang.driver_orders import COORDINATOR_KEY, CoordinatorPod
 from gangline.spec.gang.podset import Placement, PodSet, Resources
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

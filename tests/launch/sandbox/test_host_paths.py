@@ -8,7 +8,7 @@ from tests.attacks.machine_users import require_users, run_as_nobody
 from gangline.errors import ConfigError
 from gangline.launch.sandbox.host_paths import covers_of, interpreter_paths
 from gangline.spec.codec import canonical
-from gangline.spec.environment_manifest import EnvironmentManifest, manifest_file
+from gangline.spec.python_environment import EnvironmentManifest, manifest_file
 
 
 def made_environment(folder, base):

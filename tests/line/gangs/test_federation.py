@@ -12,7 +12,7 @@ from gangline.flare.orders import CoordinatorOrders
 from gangline.line.gangs import federation
 from gangline.line.request.targets import launcher_of
 from gangline.spec.config.site_tables import FederationTable
-from gangline.spec.gang.coordinator import coordinator_of
+from gangline.spec.gang.driver_orders import coordinator_of
 from gangline.storage.objects.blobs import put_blob
 from gangline.storage.open import open_store
 

@@ -14,7 +14,7 @@ from gangline.spec import launchers
 from gangline.spec.config.site import PodTable, Site
 from gangline.spec.config.site_tables import CacheTable, SourceTable
 from gangline.spec.data_source import DatasetUse, DataSource
-from gangline.spec.gang.shard_access import SHARDS_KEY, ShardAccess
+from gangline.spec.gang.driver_orders import SHARDS_KEY, ShardAccess
 from gangline.spec.launchers import LauncherTraits
 
 SITE = Site(

@@ -19,8 +19,7 @@ from gangline.signing.keys import signing_key
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.site import Site
 from gangline.spec.dataset import Dataset, DatasetShard
-from gangline.spec.gang.score_order import MODEL_FOLDER, ORDER_FILE, ScoreOrder
-from gangline.spec.gang.shard_access import ShardAccess
+from gangline.spec.gang.driver_orders import MODEL_FOLDER, ORDER_FILE, ScoreOrder, ShardAccess
 from gangline.storage.folder.store import FolderStore
 from gangline.storage.objects.blobs import PREFIX, put_blob
 from gangline.storage.objects.code_layer import unpack

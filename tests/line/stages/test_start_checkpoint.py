@@ -17,8 +17,7 @@ from gangline.line.stages.run_line import run_line
 from gangline.line.stages.start_checkpoint import open_start
 from gangline.spec.config.line import Line, ProjectTable, TrainTable
 from gangline.spec.config.load import load_line_text
-from gangline.spec.fused_parameters import FusedParameter
-from gangline.spec.plan import StartCheckpoint
+from gangline.spec.plan import FusedParameter, StartCheckpoint
 from gangline.spec.profile import ModelProfile, NamedParameter
 
 BYTEGPT = Path(__file__).parents[3] / "examples" / "bytegpt"

@@ -8,9 +8,9 @@ from tests.planner.cases import SITE, SMALL, cpu, gpus, line
 from gangline.errors import ConfigError
 from gangline.planner.choice import choose_plan
 from gangline.planner.plans import make_plan, prove_plan
-from gangline.spec.config.bound_rules import bound_problems
 from gangline.spec.config.line import MeshTable
 from gangline.spec.config.rules_train import train_rules
+from gangline.spec.config.structure import bound_problems
 from gangline.spec.data_source import DataSource
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Compression

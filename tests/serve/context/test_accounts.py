@@ -8,7 +8,7 @@ from gangline.errors import CapacityError, ConfigError
 from gangline.serve.context.accounts import Accounts, digest_of, new_token, read_token_file
 from gangline.serve.context.home import ServiceHome, site_text
 from gangline.serve.database.open import open_database
-from gangline.spec.config.load import load_site_text
+from gangline.spec.config.load import load_text
 from gangline.spec.config.site import ForgeTable, GpuTable, PodTable, ServeTable, Site, StoreTable
 
 GOOD = '[[token]]\nname = "ci"\ndigest = "{digest}"\nroles = {{ alpha = "runner" }}\n'
@@ -61,5 +61,5 @@ def test_site_of_children_reads_as_the_site_in_force():
         forge={"ours": ForgeTable(kind="gitea", url="https://git.example", projects={"team/a b": "alpha"})},
         serve=ServeTable(repositories={"alpha": "/srv/über alles"}, workers=3),
     )
-    assert load_site_text(site_text(site), file="site.toml") == site
-    assert load_site_text(site_text(Site()), file="site.toml") == Site()
+    assert load_text(Site, site_text(site), file="site.toml") == site
+    assert load_text(Site, site_text(Site()), file="site.toml") == Site()

@@ -14,8 +14,7 @@ from tests.serve.pages.test_runs import text_of
 from gangline.report.progress import StageProgress
 from gangline.serve.database.types import Principal
 from gangline.serve.pages.run import thinned, trace
-from gangline.spec.measurements import PHASES
-from gangline.spec.rank_order import RankOrder
+from gangline.spec.measurements import PHASES, RankOrder
 
 RUNNER = Principal(name="rita", roles={"bytegpt": "runner"})
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from gangline.errors import ConfigError
 from gangline.spec.config.data_keys import RESERVED, DataAccess, foreign, is_data_prefix
 from gangline.spec.config.grammar import STORE_KEY
-from gangline.spec.config.load import load_line_text, load_site_text
+from gangline.spec.config.load import load_line_text, load_text
+from gangline.spec.config.site import Site
 
 COMMIT = "0" * 40
 SEGMENTS = st.sampled_from([
@@ -36,7 +37,7 @@ def test_what_may_be_read_is_data_or_of_an_own_run(key, prefixes, fork):
 
 @pytest.mark.parametrize("prefix", ["data/", "corpora/public/", "a.b/c_d-e/", "datasets/wiki/"])
 def test_a_site_gives_prefixes_to_data(prefix):
-    site = load_site_text(f'store = {{ data = ["{prefix}"] }}', file="site.toml")
+    site = load_text(Site, f'store = {{ data = ["{prefix}"] }}', file="site.toml")
     assert site.store.data == (prefix,)
 
 
@@ -62,7 +63,7 @@ def test_a_site_gives_prefixes_to_data(prefix):
 def test_a_prefix_that_gangline_writes_itself_is_none_of_data(prefix):
     assert not is_data_prefix(prefix)
     with pytest.raises(ConfigError, match=r"^site\.toml: store\.data\[0\]: wanted a prefix of keys with a slash"):
-        load_site_text(f'store = {{ data = ["{prefix}"] }}', file="site.toml")
+        load_text(Site, f'store = {{ data = ["{prefix}"] }}', file="site.toml")
 
 
 def test_what_every_site_refuses_the_line_says_by_itself():

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.errors import ConfigError
-from gangline.spec.config.fabric import FailureRates
-from gangline.spec.config.load import load_fabric, load_fabric_text
+from gangline.spec.config.fabric import FabricFile, FailureRates
+from gangline.spec.config.load import load_fabric, load_text
 from gangline.spec.config.problems import FileError
 from gangline.spec.config.server_ranges import compress_servers, expand_servers
 
@@ -26,18 +26,20 @@ groups = [{ name = "g01", servers = "a[001-064]" }]
 
 def problems(text: str) -> list[str]:
     with pytest.raises(FileError) as caught:
-        load_fabric_text(text, file="fabric.toml")
+        load_text(FabricFile, text, file="fabric.toml")
     return [str(problem) for problem in caught.value.problems]
 
 
 def test_the_fabric_of_the_page_is_read():
-    found = load_fabric_text(PAGE, file="fabric.toml").fabric
+    found = load_text(FabricFile, PAGE, file="fabric.toml").fabric
     assert (found.rails, found.leaf_uplinks, found.path_policy) == (8, 64, "hash")
     assert len(expand_servers(found.groups[0].servers)) == 64
 
 
 def test_rates_stand_in_the_place_of_a_preset():
-    found = load_fabric_text(PAGE.replace('"llama3"', "{ gpu_hours = 5e4, optic_hours = 1e7 }"), file="fabric.toml")
+    found = load_text(
+        FabricFile, PAGE.replace('"llama3"', "{ gpu_hours = 5e4, optic_hours = 1e7 }"), file="fabric.toml"
+    )
     assert found.fabric.failures == FailureRates(gpu_hours=5e4, optic_hours=1e7)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gangline.errors import ConfigError
 from gangline.spec.config.line import Line
-from gangline.spec.config.load import effective, line_digest, load_line_text, load_site_text
+from gangline.spec.config.load import effective, line_digest, load_line_text, load_text
 from gangline.spec.config.site import Site
 from gangline.spec.config.toml_text import MOST_BYTES
 
@@ -73,7 +73,7 @@ def test_any_toml_is_a_line_or_a_config_error(text):
 @given(text=st.lists(lines, max_size=8).map("\n".join))
 def test_any_toml_is_a_site_or_a_config_error(text):
     try:
-        found = load_site_text(text, file="site.toml")
+        found = load_text(Site, text, file="site.toml")
     except ConfigError as error:
         found = error
     assert isinstance(found, Site) or str(found).startswith("site.toml:")

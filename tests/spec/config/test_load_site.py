@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gangline.errors import ConfigError
-from gangline.spec.config.load import load_site, load_site_text
+from gangline.spec.config.load import load_site, load_text
 from gangline.spec.config.problems import FileError
 from gangline.spec.config.site import Site
 
@@ -31,13 +31,13 @@ CANARY = "AKIA-canary-of-a-secret"
 
 def problems(text: str) -> list[str]:
     with pytest.raises(FileError) as caught:
-        load_site_text(text, file="site.toml")
+        load_text(Site, text, file="site.toml")
     assert CANARY not in str(caught.value)
     return [str(problem) for problem in caught.value.problems]
 
 
 def test_site_of_a_cluster_is_read():
-    site = load_site_text(CLUSTER, file="site.toml")
+    site = load_text(Site, CLUSTER, file="site.toml")
     assert site.forge["ours"].projects == {"team/bytegpt": "bytegpt"}
     assert site.gpu["a100"].reserve_bytes == 4e9
 

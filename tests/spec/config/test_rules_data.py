@@ -2,14 +2,16 @@
 
 import pytest
 
-from gangline.spec.config.load import load_site_text
+from gangline.spec.config.load import load_text
 from gangline.spec.config.problems import FileError
+from gangline.spec.config.site import Site
 
 CANARY = "pa55word-of-nobody"
 
 
 def test_sources_and_cache_are_read():
-    site = load_site_text(
+    site = load_text(
+        Site,
         """
 [source.hdfs]
 url = "webhdfs://alice@namenode:9870/corpora"
@@ -53,6 +55,6 @@ bytes = 2e12
 )
 def test_what_cannot_work_is_refused_with_its_key(key, text):
     with pytest.raises(FileError) as caught:
-        load_site_text(text, file="site.toml")
+        load_text(Site, text, file="site.toml")
     assert [each.key for each in caught.value.problems] == [key]
     assert CANARY not in str(caught.value)

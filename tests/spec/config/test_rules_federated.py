@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from gangline.spec.config.bound_rules import bound_problems
 from gangline.spec.config.line import (
     DataTable,
     EvaluateTable,
@@ -17,6 +16,7 @@ from gangline.spec.config.line import (
 from gangline.spec.config.load import line_digest, load_line
 from gangline.spec.config.rules_federated import federated_rules, federated_table_rules, federation_rules
 from gangline.spec.config.site_tables import FederationTable
+from gangline.spec.config.structure import bound_problems
 from gangline.spec.federated import FederatedTable, SimulatedMembers
 from gangline.spec.plan import Compression, Recovery, StartCheckpoint
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from gangline.spec.config.bound_rules import bound_problems
 from gangline.spec.config.infer_table import InferTable, ServeGate
 from gangline.spec.config.line import GateTable, Line, ProjectTable, PublishTable, QualityGate, TrainTable
 from gangline.spec.config.rules_line import serve_rules
+from gangline.spec.config.structure import bound_problems
 
 GOOD = Line(
     project=ProjectTable(name="digits", task="model:Task"), train=TrainTable(steps=8, global_batch=8),

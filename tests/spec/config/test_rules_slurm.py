@@ -2,9 +2,9 @@
 
 import pytest
 
-from gangline.spec.config.bound_rules import bound_problems
 from gangline.spec.config.rules_site import slurm_rules
 from gangline.spec.config.site_tables import SlurmTable
+from gangline.spec.config.structure import bound_problems
 
 GOOD = SlurmTable(
     shared="/shared/gangs", partition="gpu", account="lab_1", qos="normal", constraint="h100&ib", time_seconds=3600,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.errors import NotInstalledError, UsageError
-from gangline.spec.config.toml_edit import with_values
+from gangline.spec.config.toml_text import with_values
 
 TEXT = """\
 # of this model

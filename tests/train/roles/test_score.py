@@ -5,8 +5,7 @@ import pyarrow as pa
 import pytest
 
 from gangline.data.arrow_rows import ArrowRows
-from gangline.data.arrow_shards import check_shard
-from gangline.data.output_shards import ROW
+from gangline.data.arrow_shards import ROW, check_shard
 from gangline.errors import ConfigError, TrainingError
 from gangline.train.model.published import PublishedModel, TensorSpec
 from gangline.train.roles.score import check_columns, score_shard

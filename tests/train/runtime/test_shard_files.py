@@ -10,7 +10,7 @@ import pytest
 from gangline.errors import ConfigError, IntegrityError, StorageError
 from gangline.spec.config.site_tables import SourceTable
 from gangline.spec.dataset import DatasetShard
-from gangline.spec.gang.shard_access import ShardAccess
+from gangline.spec.gang.driver_orders import ShardAccess
 from gangline.storage.folder.store import FolderStore
 from gangline.storage.objects import blobs
 from gangline.storage.objects.blobs import put_blob

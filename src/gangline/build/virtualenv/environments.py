@@ -33,7 +33,7 @@ from gangline.spec.codec import canonical, digest
 from gangline.spec.config.line import Line
 from gangline.spec.config.lock import Pin
 from gangline.spec.config.site import Site
-from gangline.spec.environment_manifest import EnvironmentManifest, find_manifest, manifest_file
+from gangline.spec.python_environment import EnvironmentManifest, find_manifest, manifest_file
 from gangline.spec.record import Trust
 from gangline.storage.folder.durable_files import replace_file
 from gangline.storage.site_paths import cache_folder

@@ -19,7 +19,7 @@ from gangline.build.virtualenv.rank_runtime import RuntimePackage, write_wheels
 from gangline.build.virtualenv.uv import Uv
 from gangline.errors import IntegrityError
 from gangline.spec.config.lock import Pin
-from gangline.spec.environment_manifest import EnvironmentManifest
+from gangline.spec.python_environment import EnvironmentManifest
 
 _RESERVED = re.compile(r"pyvenv\.cfg|made\.json|bin/pythonw?[0-9.]*(\.exe)?")
 """Files, in small letters, that say what an environment is."""

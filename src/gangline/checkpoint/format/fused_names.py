@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from gangline.errors import ConfigError
 from gangline.optim.plan.matrix import FragmentSplit, RowRanges, fragments
-from gangline.spec.fused_parameters import FusedParameter
+from gangline.spec.plan import FusedParameter
 
 MOST_STARS = 4
 """Stars that a name may have: each more multiplies the ways to match it."""

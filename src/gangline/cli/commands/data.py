@@ -65,9 +65,8 @@ def pack(
 
     The same files and options give the same version. Called again after a kill, continue where it stopped.
     """
-    from gangline.data.pack import PackOptions
+    from gangline.data.pack import PackOptions, TextTokenizer
     from gangline.data.pack import pack as pack_files
-    from gangline.data.tokens import TextTokenizer
 
     if (tokens is None) != (tokenizer is None):
         raise UsageError("wanted --tokens and --tokenizer together, found one of them")

@@ -251,7 +251,7 @@ def rings(
     Exits 60 if a ring visits servers in another order, or a server twice.
     """
     from gangline.cli.view.fabric_view import ring_lines
-    from gangline.fabric.traffic.nccl_rings import read_rings
+    from gangline.fabric.traffic.rings import read_rings
 
     try:
         with nullcontext(sys.stdin) if str(log) == "-" else log.open(encoding="utf-8", errors="replace") as lines:

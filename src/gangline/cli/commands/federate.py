@@ -13,12 +13,10 @@ from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
 from gangline.errors import ConfigError, UsageError
 from gangline.flare.join import EXECUTOR, close
-from gangline.flare.kit import CLIENT, SERVER, joined_kit, open_kit, remember
+from gangline.flare.kit import CLIENT, SERVER, joined_kit, open_kit, read_states, remember
 from gangline.flare.member.approval import ADMINISTRATOR, OfferedCode
-from gangline.flare.member.federation_member import FederationMember
-from gangline.flare.member.settings import read_settings, write_settings
+from gangline.flare.member.federation_member import FederationMember, read_settings, write_settings
 from gangline.flare.offer import OfferTerms
-from gangline.flare.states import read_states
 from gangline.sanitize import one_line
 from gangline.spec.codec import canonical
 from gangline.spec.config.secrets import is_reference

@@ -12,7 +12,7 @@ import typer
 from gangline.cli.options import JsonOption, PathArgument
 from gangline.cli.output import print_json
 from gangline.cli.terminal import say
-from gangline.data.remotes import CONFIG
+from gangline.data.pointers import CONFIG
 from gangline.errors import StorageError, UsageError
 from gangline.git.repository import Repository
 from gangline.init.declared_stages import FILES

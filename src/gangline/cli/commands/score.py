@@ -23,7 +23,7 @@ from gangline.line.run.score import RunRanks, ScorePlace, Scoring, score
 from gangline.registry.versions import Version
 from gangline.signing.keys import signing_key
 from gangline.spec.dataset import Dataset
-from gangline.spec.gang.score_order import ScoreOrder
+from gangline.spec.gang.driver_orders import ScoreOrder
 from gangline.spec.identity import score_id
 from gangline.spec.plan import Device
 from gangline.spec.record import Record

@@ -18,8 +18,8 @@ from gangline.fabric.probe.links import (
 from gangline.fabric.reliability.failures import PRESETS, longest_loss_seconds, mean_hours_between
 from gangline.fabric.topology.clos import clos_counts, counts_of
 from gangline.fabric.topology.inventory import Fabric, scale_of
-from gangline.fabric.traffic.nccl_rings import NcclRing
 from gangline.fabric.traffic.paths import path_environment
+from gangline.fabric.traffic.rings import NcclRing
 from gangline.spec.config.server_ranges import compress_servers
 from gangline.units import counted, format_seconds
 

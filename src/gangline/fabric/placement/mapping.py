@@ -5,15 +5,19 @@ ring that averages gradients, and each cell sends to the same replica of the nex
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import ne
+from typing import TypeVar
 
 from gangline.errors import ConfigError
 
+T = TypeVar("T")
 Rows = Sequence[Sequence[int]]
 """Group of every cell: stages, then replicas."""
+Names = Sequence[Sequence[str]]
+"""The same by name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,43 +34,18 @@ class EdgeBytes:
     """Neighbouring replicas of a stage that share their experts; divides the replicas."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CellMapping:
-    """Groups of all cells, and what crosses between groups."""
-
-    groups: tuple[tuple[str, ...], ...]
-    """Name of the group of each cell: stages, then replicas."""
-    data_crossings: int
-    """Edges of all rings between two groups."""
-    stage_crossings: int
-    """Edges from a stage to the next between two groups."""
-    expert_crossings: int
-    """Ordered pairs of an expert group in two groups."""
-    bytes_between: float
-    """Bytes of one rail and step on all edges between groups."""
-    least_data_crossings: int
-    """No mapping of these shares has fewer."""
-
-
-def crossings(rows: Rows, expert_servers: int = 1) -> tuple[int, int, int]:
+def crossings(rows: Rows | Names, expert_servers: int = 1) -> tuple[int, int, int]:
     """Edges between two groups: of rings, of stages, and ordered pairs of expert groups."""
     data = sum(sum(map(ne, row, [*row[1:], row[0]])) for row in rows)
     stage = sum(sum(map(ne, row, below)) for row, below in pairwise(rows))
-    expert = (
-        sum(_split_pairs(part) for row in rows for part in _parts(row, expert_servers)) if expert_servers > 1 else 0
-    )
+    expert = 0
+    if expert_servers > 1:
+        parts = [row[start : start + expert_servers] for row in rows for start in range(0, len(row), expert_servers)]
+        expert = sum(len(part) ** 2 - sum(count**2 for count in Counter(part).values()) for part in parts)
     return data, stage, expert
 
 
-def _parts(row: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    return (row[start : start + size] for start in range(0, len(row), size))
-
-
-def _split_pairs(part: Sequence[int]) -> int:
-    return len(part) ** 2 - sum(part.count(group) ** 2 for group in set(part))
-
-
-def bytes_between(rows: Rows, edges: EdgeBytes) -> float:
+def bytes_between(rows: Rows | Names, edges: EdgeBytes) -> float:
     """Bytes of one rail and step, between groups."""
     data, stage, expert = crossings(rows, edges.expert_servers if edges.expert else 1)
     return data * edges.data + stage * edges.stage + expert * edges.expert
@@ -75,18 +54,6 @@ def bytes_between(rows: Rows, edges: EdgeBytes) -> float:
 def least_data_crossings(shares: Sequence[int], replicas: int) -> int:
     """Groups whose share is no whole number of stages: the rest of a stage of theirs is in another group."""
     return sum(1 for share in shares if share % replicas)
-
-
-def described(rows: Rows, names: Sequence[str], edges: EdgeBytes) -> CellMapping:
-    """A mapping by the names of groups, with its crossings and bounds."""
-    data, stage, expert = crossings(rows, edges.expert_servers)
-    shares = Counter(group for row in rows for group in row)
-    least = least_data_crossings(list(shares.values()), len(rows[0]))
-    return CellMapping(
-        groups=tuple(tuple(names[group] for group in row) for row in rows),
-        data_crossings=data, stage_crossings=stage, expert_crossings=expert,
-        bytes_between=bytes_between(rows, edges), least_data_crossings=least,
-    )  # fmt: skip
 
 
 def checked_shares(shares: Mapping[str, int], *, replicas: int, stages: int, edges: EdgeBytes) -> list[int]:
@@ -105,11 +72,11 @@ def checked_shares(shares: Mapping[str, int], *, replicas: int, stages: int, edg
     return list(shares.values())
 
 
-def server_order(mapping: CellMapping, servers: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Servers in node-rank order: stages, then replicas; those of a group by position.
+def server_order(cells: Names, members: Mapping[str, Iterable[T]]) -> tuple[T, ...]:
+    """Members of the groups of `cells` in node-rank order: stages, then replicas; those of a group by position.
 
     Args:
-        servers: Of each group, at least as many as the mapping has cells in it.
+        members: Of each group, at least as many as there are cells in it.
     """
-    left = {group: iter(names) for group, names in servers.items()}
-    return tuple(next(left[group]) for row in mapping.groups for group in row)
+    left = {group: iter(each) for group, each in members.items()}
+    return tuple(next(left[group]) for row in cells for group in row)

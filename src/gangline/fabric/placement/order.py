@@ -1,16 +1,19 @@
-"""Node-rank order of servers: of those that somebody else chose, as a plan wants them, and of those of a pipeline.
+"""Node-rank order of servers: of those that somebody else chose, of those of a pipeline, and whether ranks run in it.
 
 Few borders lie between groups, and stages stand where they send. It runs on a server when a job starts, with the
 standard library alone. Pure.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
-from gangline.fabric.placement.mapping import EdgeBytes
+from gangline.fabric.placement.mapping import EdgeBytes, server_order
 from gangline.fabric.placement.selection import FreeGroup, select_servers
 from gangline.fabric.placement.tiles import map_cells
 from gangline.fabric.topology.inventory import Group
+from gangline.fabric.traffic.rings import group_edges, ring_crossings
 from gangline.spec.gang.podset import PipelineTraffic, PlacedServer
+from gangline.spec.measurements import GroupEdges, MovedNode, RankOrder, SplitTile
 
 
 def order_servers(
@@ -64,6 +67,51 @@ def pipeline_order(
         data=traffic.data_edge_bytes, stage=traffic.stage_edge_bytes, expert=traffic.expert_edge_bytes,
         expert_servers=experts if replicas % experts == 0 else 1,
     )  # fmt: skip
-    mapping = map_cells(shares, replicas=replicas, stages=traffic.stages, edges=edges)
-    queues = dict(zip(shares, map(iter, by_group.values()), strict=True))
-    return tuple(server for row in mapping.groups for group in row for server in next(queues[group]))
+    cells = map_cells(shares, replicas=replicas, stages=traffic.stages, edges=edges)
+    return tuple(chain(*server_order(cells, dict(zip(shares, by_group.values(), strict=True)))))
+
+
+_MOST_NAMED = 20
+_MOST_PAIRS = 64
+"""Most pairs of groups: a record holds as many."""
+
+
+def verify(placed: Sequence[PlacedServer], observed: Sequence[str], *, tile: int = 1) -> RankOrder:
+    """Compare the servers that a gang was given with those that its nodes run on, both in node-rank order.
+
+    Args:
+        placed: As the placer or Kueue assigned them; group and block empty where they are not known.
+        observed: Names of the servers found, one a node.
+        tile: Consecutive nodes that the plan wants in one group.
+    """
+    group_of = {server.name: f"{server.block}/{server.group}" for server in placed if server.group}
+    moved = [
+        MovedNode(node_rank=rank, placed=server.name, found=name)
+        for rank, (server, name) in enumerate(zip(placed, observed, strict=False))
+        if server.name != name
+    ]
+    pairs: list[GroupEdges] = []
+    split: list[SplitTile] = []
+    are_known = bool(observed) and group_of.keys() >= set(observed)
+    if are_known:
+        counts = sorted(group_edges(observed, group_of).items())
+        pairs = [GroupEdges(source=one, target=other, edges=count) for (one, other), count in counts]
+        split = _split_tiles([group_of[name] for name in observed], tile)
+    return RankOrder(
+        num_groups=len({group_of[name] for name in observed}) if are_known else None,
+        crossings=ring_crossings(observed, group_of) if are_known else None,
+        edges=tuple(pairs) if len(pairs) <= _MOST_PAIRS else (),
+        num_moved=len(moved) + abs(len(placed) - len(observed)),
+        moved=tuple(moved[:_MOST_NAMED]),
+        num_split=len(split) if are_known else None,
+        split=tuple(split[:_MOST_NAMED]),
+    )
+
+
+def _split_tiles(groups: Sequence[str], tile: int) -> list[SplitTile]:
+    tiles = [(start, groups[start : start + tile]) for start in range(0, len(groups), tile)]
+    return [
+        SplitTile(first=start, last=start + len(found) - 1, groups=tuple(dict.fromkeys(found)))
+        for start, found in tiles
+        if len(set(found)) > 1
+    ]

@@ -1,7 +1,7 @@
 """Why a gang finds no servers now: what is free in each group, who holds the rest, whose end would make room. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gangline.fabric.placement.selection import FreeGroup, fewest
@@ -80,13 +80,6 @@ def _least_release(
         now += gains[released[-1]]
     for name in list(released):
         without = [each for each in released if each != name]
-        if _pods(free + _sum(gains[each] for each in without), tile) >= num_pods:
+        if _pods(sum((gains[each] for each in without), free), tile) >= num_pods:
             released = without
     return tuple(sorted(released))
-
-
-def _sum(counters: Iterable[Counter[tuple[str, str]]]) -> Counter[tuple[str, str]]:
-    total: Counter[tuple[str, str]] = Counter()
-    for each in counters:
-        total += each
-    return total

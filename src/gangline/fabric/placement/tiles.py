@@ -9,12 +9,10 @@ from math import exp
 from random import Random
 
 from gangline.fabric.placement.mapping import (
-    CellMapping,
     EdgeBytes,
     Rows,
     bytes_between,
     checked_shares,
-    described,
     server_order,
 )
 from gangline.fabric.topology.inventory import Fabric
@@ -29,8 +27,8 @@ _STARTS = 2
 
 def map_cells(
     shares: Mapping[str, int], *, replicas: int, stages: int, edges: EdgeBytes, swaps: int = 12_000
-) -> CellMapping:
-    """The best tiling of every shape, after swaps of cells.
+) -> tuple[tuple[str, ...], ...]:
+    """Names of the groups of all cells, stages, then replicas: the best tiling of every shape, after swaps of cells.
 
     Args:
         shares: Servers of each group, as many as there are cells.
@@ -46,7 +44,8 @@ def map_cells(
     ranked = [tilings[cost] for cost in sorted(tilings)[:_STARTS]]
     better = [improved(rows, edges, tries=swaps // len(ranked)) for rows in ranked]
     best = min(better, key=lambda rows: bytes_between(rows, edges))
-    return described(best, list(shares), edges)
+    names = list(shares)
+    return tuple(tuple(names[group] for group in row) for row in best)
 
 
 def node_order(

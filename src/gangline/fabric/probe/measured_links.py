@@ -8,7 +8,7 @@ from gangline.errors import CapacityError
 from gangline.fabric.probe.pair_times import Pair, group_matrix
 from gangline.fabric.topology.inventory import Fabric
 from gangline.spec.codec import Document
-from gangline.spec.rank_order import RankOrder
+from gangline.spec.measurements import RankOrder
 from gangline.units import format_bytes
 
 OWN_SHARE = 0.5

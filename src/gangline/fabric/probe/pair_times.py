@@ -10,7 +10,7 @@ from math import exp, log
 from statistics import NormalDist, median, median_low
 from typing import Literal
 
-from gangline.fabric.reliability.significance import mad_sigma
+from gangline.fabric.reliability.stragglers import mad_sigma
 
 SLOWER_PAIR = 1.2
 """Ratio to its peers from which a pair, a sender or a receiver is called slow."""

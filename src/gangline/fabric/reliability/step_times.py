@@ -85,13 +85,10 @@ def peer_groups(cell_of: Callable[[int], PeerGroup], world_size: int) -> dict[in
     for rank in range(world_size):
         cell = cell_of(rank)
         stages.setdefault(cell.stage, {}).setdefault(cell, []).append(rank)
-    return {stage: _split(cells) for stage, cells in stages.items()}
-
-
-def _split(cells: PeerGroups) -> PeerGroups:
-    if len(cells) > 1:
-        return cells
-    return {PeerGroup(cell.stage, rank): [rank] for cell, ranks in cells.items() for rank in ranks}
+    for stage, cells in stages.items():
+        if len(cells) == 1:
+            stages[stage] = {PeerGroup(stage, rank): [rank] for ranks in cells.values() for rank in ranks}
+    return stages
 
 
 def ratios(window: Sequence[WindowTimes], cells: PeerGroups) -> dict[PeerGroup, float]:

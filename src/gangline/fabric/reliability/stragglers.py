@@ -3,8 +3,11 @@
 All steps of a gang take equally long, so only a rank's own work, without its waiting, shows which is slow; the slow
 rank waits least. Ranks that share a sample (tensor and context peers) wait for each other inside their passes, where it
 looks like work: they are compared as one *cell*. Stages of a pipeline do different work: a cell is compared within its
-stage. What counts as slow is scaled by `significance`, so that a large gang raises no more false alarms than a small
-one.
+stage.
+
+A rank's own time over `w` steps is compared with its peers' by z = (x - median) / (1.4826 MAD). A gang of N ranks is
+judged N·86,400 / (w·step) times a day, so the score that one false alarm in 100 days allows grows with N: a large gang
+raises no more of them than a small one.
 """
 
 from collections import deque
@@ -12,10 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from itertools import pairwise
-from math import ceil
-from statistics import median
+from math import ceil, exp, inf, sqrt
+from statistics import NormalDist, median
 
-from gangline.fabric.reliability.significance import Noise, critical_score, mad_sigma
 from gangline.fabric.reliability.step_times import (
     PeerGroup,
     PeerGroups,
@@ -26,6 +28,16 @@ from gangline.fabric.reliability.step_times import (
     ratios,
 )
 
+FALSE_ALARMS_PER_DAY = 0.01
+MAD_TO_SIGMA = 1.4826
+_MEDIAN_ERROR = 1.2533
+"""Ratio of the standard errors of median and mean, for normal values."""
+_JUMP_FREEDOM = 0.25
+"""Degrees of freedom that one jump adds: a median of deviations uses 37 % of them, and consecutive jumps overlap."""
+_CHANCE = 2.0
+"""Standard errors by which one rank's jumps may exceed its peers' by chance."""
+_FIRST_SIGMA, _FIRST_FREEDOM = 0.03, 6.0
+"""Noise of a window that a gang is taken to have until it has shown its own, and its weight in degrees of freedom."""
 LOOKBACKS = (6, 12, 30)
 """Windows that are considered: a large difference is found soon, what is close to the noise later."""
 LASTS_SECONDS = 20.0
@@ -47,6 +59,67 @@ OVER = 1.02
 """Ratio below which, or halfway to SLOWER_OF_MANY among many, a rank is no longer slow."""
 LEAST_SECONDS = 1e-3
 """Smaller delays are not reported: they may come from the gang's own bookkeeping."""
+
+
+def mad_sigma(values: Sequence[float]) -> float:
+    """Robust standard deviation: 1.4826 times the median distance from the median."""
+    middle = median(values)
+    return MAD_TO_SIGMA * median(abs(each - middle) for each in values)
+
+
+def critical_score(num_judged: int, *, window_seconds: float, freedom: float = inf) -> float:
+    """Score t from which one of `num_judged` values is reported: num_judged·86400/window·(1 - Phi(t)) <= 0.01 a day.
+
+    Args:
+        num_judged: Values that are judged at the end of each window.
+        window_seconds: Between two judgements.
+        freedom: Degrees of freedom of the noise that the score is divided by; the fewer, the larger the score must be,
+            as Student's distribution has it.
+
+    Source:
+        Wallace, "Bounds on normal approximations to Student's and the chi-square distributions" (1959), for `freedom`.
+    """
+    judged_a_day = num_judged * 86_400 / max(window_seconds, 1e-3)
+    normal = -NormalDist().inv_cdf(min(FALSE_ALARMS_PER_DAY / judged_a_day, 0.5))
+    if freedom == inf:
+        return normal
+    scaled = (normal * (8 * freedom + 3) / (8 * freedom + 1)) ** 2 / freedom
+    return sqrt(freedom * (exp(min(scaled, 600.0)) - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What the ratio of a rank that is not slow does."""
+
+    sigma: float
+    """Deviation from one window to the next."""
+    spread: float
+    """Lasting differences between peers; 0 where they are too few to be known."""
+    freedom: float
+    """Degrees of freedom of `sigma`."""
+
+    @staticmethod
+    def of_jumps(jumps: Sequence[float], *, typical: float, peers: int, spread: float) -> "Noise":
+        """Noise of one rank.
+
+        Args:
+            jumps: Changes of its ratio from window to window.
+            typical: Median size of such a change over all peers: noise is at least that of the peers.
+            peers: Number of ranks that are compared.
+            spread: Robust deviation of the peers' ratios within a window, noise included.
+        """
+        own = sqrt(sum(each**2 for each in jumps) / len(jumps)) / (1 + _CHANCE / sqrt(len(jumps))) if jumps else 0.0
+        usual = MAD_TO_SIGMA * typical / sqrt(2)
+        shown = max(usual, own / sqrt(2))
+        freedom = _JUMP_FREEDOM * (peers - 1) * len(jumps)
+        whole = freedom + _FIRST_FREEDOM
+        sigma = sqrt((freedom * shown**2 + _FIRST_FREEDOM * _FIRST_SIGMA**2) / whole)
+        return Noise(sigma, sqrt(max(0.0, spread**2 - usual**2)), whole)
+
+    def of_median(self, windows: int) -> float:
+        """Standard error of the median over so many windows."""
+        error = _MEDIAN_ERROR if windows > 2 else 1.0
+        return sqrt((error * self.sigma) ** 2 / windows + self.spread**2)
 
 
 def window_steps(step_seconds: float) -> int:

@@ -1,12 +1,10 @@
 """Servers of a network and the groups that they hang in. Pure."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from gangline.errors import ConfigError
 from gangline.spec.codec import Document, digest
 from gangline.spec.config.fabric import FailureRates, PathPolicy
 
@@ -26,11 +24,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fabric(Document):
-    """A network of servers with equal NICs; what is None is not known.
-
-    Raises:
-        ConfigError: A server or a group is named twice, or a number is out of its range.
-    """
+    """A network of servers with equal NICs, as `fabric.toml` states it after its rules; what is None is not known."""
 
     groups: tuple[Group, ...] = ()
     rails: int = 8
@@ -54,10 +48,6 @@ class Fabric(Document):
     """Connections that each flow is split over."""
     failures: str | FailureRates = "llama3"
     """Name of a preset of `fabric.reliability.failures`, or rates."""
-
-    def __post_init__(self) -> None:
-        for problem in _problems(self):
-            raise ConfigError(problem)
 
     @property
     def digest(self) -> str:
@@ -87,27 +77,6 @@ def scale_of(gpus: int) -> Scale:
     if gpus <= 1000:
         return "middle"
     return "large" if gpus <= 10_000 else "super-large"
-
-
-def _problems(fabric: Fabric) -> Iterator[str]:
-    least = {"rails": fabric.rails, "connections": fabric.connections, "leaf_uplinks": fabric.leaf_uplinks}
-    for name, count in least.items():
-        if count is not None and count < 1:
-            yield f"{name} of a fabric is at least 1, found {count}"
-    if not 0 < fabric.nic_bus_efficiency <= 1:
-        yield f"nic_bus_efficiency of a fabric is a share in (0, 1], found {fabric.nic_bus_efficiency:g}"
-    speeds = {"nic": fabric.nic_bytes_per_second, "intra_bus": fabric.intra_bus_bytes_per_second}
-    for name, speed in speeds.items():
-        if speed is not None and speed <= 0:
-            yield f"{name}_bytes_per_second of a fabric is above 0, found {speed:g}"
-    named: dict[str, str] = {}
-    if len({group.name for group in fabric.groups}) < len(fabric.groups):
-        yield f"groups of a fabric have names of their own, found {[group.name for group in fabric.groups][:8]}"
-    for group in fabric.groups:
-        for server in group.servers:
-            if server in named:
-                yield f"wanted each server in one group, found {server} in {named[server]} and in {group.name}"
-            named[server] = group.name
 
 
 @lru_cache(maxsize=65_536)

@@ -13,7 +13,6 @@ from functools import lru_cache
 from math import exp, fsum, lgamma, log, log1p, pi, sqrt
 from operator import mul
 
-from gangline.errors import ConfigError
 from gangline.spec.config.fabric import PathPolicy
 
 _NEGLIGIBLE = 1e-12
@@ -47,10 +46,6 @@ def path_load(policy: PathPolicy, flows: Sequence[int], *, uplinks: int, connect
         flows: Crossing flows of each leaf, in one direction; a ring has as many in the other.
         connections: That each flow is split over, equally.
     """
-    if uplinks < 1 or connections < 1 or min(flows, default=0) < 0:
-        raise ConfigError(
-            f"paths want 1 uplink, 1 connection and 0 flows or more, found {uplinks}, {connections}, {list(flows)[:8]}"
-        )
     most = max(flows, default=0)
     if policy == "pinned":
         return _load(-(-most // uplinks))

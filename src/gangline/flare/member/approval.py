@@ -23,8 +23,6 @@ from gangline.storage.objects.code_layer import read_layer, unpack
 
 MOST_PENDING = 20
 """Code layers that wait at the same time: a coordinator cannot fill the disk."""
-
-
 ADMINISTRATOR = "administrator"
 """Who approves by hand."""
 

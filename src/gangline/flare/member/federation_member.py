@@ -1,17 +1,23 @@
-"""A member: answers offers by its settings, its approvals and its budget, and lets trainings begin."""
+"""A member: answers offers by its settings, its approvals and its budget, and lets trainings begin.
 
+`gangline federate join` writes its settings, `member.toml` of its kit; its administrator alone changes them.
+"""
+
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from gangline.errors import ConfigError, GateError, IntegrityError
-from gangline.federated.protocol import RefusedReason
+from gangline.errors import ConfigError, GateError, IntegrityError, storage_errors
 from gangline.flare.kit import Kit, require_own
 from gangline.flare.member.approval import ADMINISTRATOR, Codes, OfferedCode
 from gangline.flare.member.budget import PrivacyLedger
-from gangline.flare.member.settings import read_settings
 from gangline.flare.offer import Offer, OfferTerms, read_offer
 from gangline.spec.codec import Document
+from gangline.spec.config.load import load_text
 from gangline.spec.config.site_tables import MemberTable
+from gangline.spec.federated import RefusedReason
+from gangline.storage.folder.durable_files import replace_file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,3 +131,32 @@ class FederationMember:
 def _paid_as(offer: Offer, terms: OfferTerms) -> str:
     """Name in the ledger: a plan that differs in anything pays for itself, whatever its run is called."""
     return f"{terms.plan.run[:100]}:{offer.digest[:16]}"
+
+
+def read_settings(kit: Kit) -> MemberTable:
+    """The settings of a member, read each time they count.
+
+    Raises:
+        ConfigError: Others may write the file or the folder of data is not there; with every problem of the file.
+    """
+    require_own(kit.settings)
+    found = load_text(MemberTable, kit.settings.read_text(), file=str(kit.settings))
+    if not Path(found.data).is_dir():
+        raise ConfigError(f"{kit.settings}: data: wanted a folder, found none at {found.data}")
+    return found
+
+
+def write_settings(kit: Kit, *, data: Path, epsilon: float) -> None:
+    """Write the settings of a new member; those of an earlier `join` stay as they are but for these two.
+
+    Raises:
+        StorageError: The kit cannot be written.
+    """
+    wanted = {"data": json.dumps(str(data)), "epsilon": str(float(epsilon))}
+    with storage_errors(kit.settings):
+        kit.own.mkdir(mode=0o700, exist_ok=True)
+        before = kit.settings.read_text().splitlines() if kit.settings.exists() else []
+        kept = [line for line in before if line.partition("=")[0].strip() not in wanted]
+        text = [*(f"{key} = {value}" for key, value in wanted.items()), *kept]
+        replace_file(kit.settings, "\n".join([*text, ""]).encode(), durable=True)
+        kit.settings.chmod(0o600)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 from gangline.errors import ConfigError, IntegrityError
+from gangline.spec.gang.driver_orders import SHARDS_KEY, ShardAccess
 from gangline.spec.gang.podset import DEADLINE_KEY, SITE_DEADLINE
-from gangline.spec.gang.shard_access import SHARDS_KEY, ShardAccess
 from gangline.spec.program_files import OUTPUTS_VARIABLE, OutputsRequest
 from gangline.spec.python_environment import environ_of_interpreter, environ_of_this_interpreter
 

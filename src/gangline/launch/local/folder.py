@@ -26,8 +26,8 @@ from gangline.errors import IntegrityError
 from gangline.sanitize import concealable
 from gangline.spec.codec import canonical, from_json
 from gangline.spec.config.secrets import VARIABLE
+from gangline.spec.gang.driver_orders import SOURCE_SECRET
 from gangline.spec.gang.podset import PodSet
-from gangline.spec.gang.shard_access import SOURCE_SECRET
 from gangline.spec.gang.status import GangEnd, KeeperStatus
 from gangline.spec.program_files import IGNORED_FOLDER, OUTPUTS, Outputs
 from gangline.storage.folder.safe_paths import read_below

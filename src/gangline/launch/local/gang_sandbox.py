@@ -19,8 +19,8 @@ from gangline.launch.sandbox import Sandbox, SandboxView
 from gangline.launch.sandbox.engines import SandboxCommand, SandboxProgram
 from gangline.launch.sandbox.host_paths import give, interpreter_paths, make_own
 from gangline.launch.sandbox.policy import close
+from gangline.spec.gang.driver_orders import PUBLISHED, SHARDS_KEY, ShardAccess
 from gangline.spec.gang.podset import PodSet
-from gangline.spec.gang.shard_access import PUBLISHED, SHARDS_KEY, ShardAccess
 from gangline.storage.folder.store import FolderStore
 from gangline.storage.objects.blobs import PREFIX
 

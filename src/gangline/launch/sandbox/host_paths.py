@@ -16,7 +16,7 @@ import gangline
 from gangline.errors import IntegrityError
 from gangline.launch.sandbox.environment import passed_on
 from gangline.launch.sandbox.view import holds_any, is_there, temporary_folders
-from gangline.spec.environment_manifest import require_manifest
+from gangline.spec.python_environment import require_manifest
 
 
 def give(folder: Path, uid: int | None) -> None:

@@ -14,7 +14,7 @@ from gangline.line.record.context import RunContext
 from gangline.signing.keys import signing_key
 from gangline.spec.config.secrets import is_reference, parse_reference
 from gangline.spec.config.site import Site
-from gangline.spec.gang.coordinator import COORDINATOR_KEY, CoordinatorPod
+from gangline.spec.gang.driver_orders import COORDINATOR_KEY, CoordinatorPod
 from gangline.spec.launchers import LauncherTraits
 from gangline.spec.plan import Plan
 from gangline.spec.run_flags import stage

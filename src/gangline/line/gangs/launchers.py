@@ -25,8 +25,8 @@ from gangline.metrics.record_values import price_at
 from gangline.spec.config.secrets import VARIABLE, resolve_secret
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
+from gangline.spec.gang.driver_orders import SOURCE_SECRET
 from gangline.spec.gang.podset import PodSet
-from gangline.spec.gang.shard_access import SOURCE_SECRET
 from gangline.spec.plan import Plan
 from gangline.spec.record import gang_prefix, run_prefix
 from gangline.storage import site_paths

@@ -18,7 +18,6 @@ from gangline.spec.config.line import Line
 from gangline.spec.config.secrets import plain_of
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
-from gangline.spec.environment_manifest import require_manifest
 from gangline.spec.gang.podset import (
     DEADLINE_KEY,
     SITE_DEADLINE,
@@ -30,6 +29,7 @@ from gangline.spec.gang.podset import (
 )
 from gangline.spec.plan import Plan
 from gangline.spec.program_files import OUTPUTS_VARIABLE, OutputsRequest
+from gangline.spec.python_environment import require_manifest
 from gangline.spec.record import Record
 from gangline.spec.run_flags import stage
 from gangline.storage.objects.blobs import get_blob, put_blob

@@ -17,7 +17,7 @@ from gangline.launch.sandbox.view import holds_any, is_there
 from gangline.line.request.kept_home import FOLDER, KeptHome
 from gangline.spec.config.secrets import is_reference, parse_reference
 from gangline.spec.config.site import Site
-from gangline.spec.gang.shard_access import CACHES
+from gangline.spec.gang.driver_orders import CACHES
 from gangline.spec.record import Trust
 from gangline.storage import site_paths
 

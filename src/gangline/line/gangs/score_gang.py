@@ -25,8 +25,8 @@ from gangline.spec import identity
 from gangline.spec.config.site import Site
 from gangline.spec.data_source import DataFile, DataSource
 from gangline.spec.dataset import Dataset
+from gangline.spec.gang.driver_orders import MODEL_FOLDER, ORDER_FILE, ScoreOrder
 from gangline.spec.gang.podset import PodSet, Resources
-from gangline.spec.gang.score_order import MODEL_FOLDER, ORDER_FILE, ScoreOrder
 from gangline.spec.gang.status import GangEnd
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Device, Plan, ProgramSpec

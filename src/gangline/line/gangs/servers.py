@@ -1,13 +1,13 @@
 """Servers of a gang in its record: whether its nodes are where they were placed, and its tiles in one group each."""
 
 from gangline.errors import GanglineError
-from gangline.fabric.placement.verify import verify
+from gangline.fabric.placement.order import verify
 from gangline.fabric.probe.measured_links import LinkMeasurement, with_speeds
 from gangline.fabric.traffic.rings import rank_table
 from gangline.launch.protocol import GangStatus
 from gangline.line.gangs.stated_network import read_measurement
 from gangline.line.record.context import RunContext
-from gangline.spec.rank_order import RankOrder, SplitTile
+from gangline.spec.measurements import RankOrder, SplitTile
 from gangline.spec.record import SPLIT, Artifact
 from gangline.storage.objects.blobs import PREFIX, put_blob
 

@@ -16,7 +16,7 @@ from gangline.line.results.undeclared_reads import (
     undeclared_reads_text,
 )
 from gangline.line.results.unreported_metrics import form_of
-from gangline.spec.gpu_names import other_kinds
+from gangline.spec.devices import other_kinds
 from gangline.spec.measurements import Answer
 from gangline.spec.program_files import RuntimeReport
 from gangline.spec.record import Record

@@ -16,7 +16,7 @@ from gangline.errors import GanglineError, IntegrityError, TrainingError
 from gangline.signing.keys import SigningKey
 from gangline.spec.codec import Document, digest
 from gangline.spec.dataset import Dataset, DatasetOrigin, DatasetShard
-from gangline.spec.gang.score_order import ScoreOrder
+from gangline.spec.gang.driver_orders import ScoreOrder
 from gangline.storage.objects.blobs import PREFIX, put_blob
 from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
 

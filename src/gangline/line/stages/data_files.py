@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from gangline.data.resolve import ReadableFile, TextFile, data_source, resolve_text
-from gangline.data.shards import resolve_shards
+from gangline.data.resolve import ReadableFile, TextFile, data_source, resolve_shards, resolve_text
 from gangline.git.repository import Repository
 from gangline.line.stages.dataset_versions import DatasetAccess, dataset_source, names_datasets
 from gangline.line.stages.tracked_files import NO_FILES, FetchedFiles

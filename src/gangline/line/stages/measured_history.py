@@ -12,7 +12,7 @@ from gangline.errors import GanglineError, IntegrityError
 from gangline.git.repository import Repository
 from gangline.line.record.earlier_runs import reusable_runs
 from gangline.line.record.runs import OnRefused
-from gangline.spec.gpu_names import other_kinds
+from gangline.spec.devices import other_kinds
 from gangline.spec.profile import MeasuredRun
 from gangline.spec.record import PlanInfo, Record
 from gangline.spec.run_flags import stage

@@ -17,9 +17,8 @@ from gangline.spec.config.grammar import CHECKPOINT
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import ConfigProblem, FileError, show
 from gangline.spec.config.site import Site
-from gangline.spec.fused_parameters import FusedParameter
 from gangline.spec.identity import is_run_prefix
-from gangline.spec.plan import Plan
+from gangline.spec.plan import FusedParameter, Plan
 from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Record, Trust
 from gangline.storage.objects.blobs import get_blob

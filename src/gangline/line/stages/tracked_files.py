@@ -12,8 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gangline.build.code_layer import LayerSelection, outside_files
-from gangline.data.pointers import LOCK, MOST_FILES, STAGES, Pointer, is_dvc_file, read_dvc_file, read_lock, require_few
-from gangline.data.remotes import CONFIG, MOST_CONFIG_BYTES, DvcRemotes, folder_of, read_remotes, source_url
+from gangline.data.pointers import (
+    CONFIG,
+    LOCK,
+    MOST_CONFIG_BYTES,
+    MOST_FILES,
+    STAGES,
+    DvcRemotes,
+    Pointer,
+    folder_of,
+    is_dvc_file,
+    read_dvc_file,
+    read_lock,
+    read_remotes,
+    require_few,
+    source_url,
+)
 from gangline.git.objects import LONGEST_POINTER, TreeEntry, lfs_pointer
 from gangline.git.repository import Repository
 from gangline.spec.config.line import Line

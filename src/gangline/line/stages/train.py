@@ -31,7 +31,7 @@ from gangline.line.stages.earlier_training import find_training, train_key
 from gangline.line.stages.submit import with_gang
 from gangline.sanitize import clean
 from gangline.spec.codec import canonical, to_plain
-from gangline.spec.gpu_names import other_kinds
+from gangline.spec.devices import other_kinds
 from gangline.spec.measurements import Curve
 from gangline.spec.processes import ProcessReport
 from gangline.spec.program_files import OUTPUTS_KIND, SAVE_KIND, RuntimeReport

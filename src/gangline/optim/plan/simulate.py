@@ -9,7 +9,7 @@ from gangline.optim.plan.groups import HostExchangeRate, HostItem, MicroGroup, g
 from gangline.optim.plan.optimizer_plan import OptimPlan
 from gangline.optim.plan.owners import loads_of
 from gangline.optim.plan.pipeline import PipelineTimes, run_pipeline, unshared
-from gangline.spec.update_arrival import exposed_seconds
+from gangline.spec.forecast import exposed_seconds
 from gangline.units import Seconds
 
 

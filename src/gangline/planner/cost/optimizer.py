@@ -12,12 +12,11 @@ from typing import Any
 from gangline.planner.cost.exchange import Collective
 from gangline.planner.settings import FORWARD
 from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES, moment_bytes
-from gangline.spec.forecast import UpdateTraffic
+from gangline.spec.forecast import UpdateTraffic, exposed_seconds
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Device
 from gangline.spec.profile import MatrixWork, ModelProfile
 from gangline.spec.strategies import Wrapping
-from gangline.spec.update_arrival import exposed_seconds
 
 UPDATED_BYTES = 14
 """Read and written of one parameter by an update, in addition to its moments, which are read and written once."""

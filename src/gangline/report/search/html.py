@@ -29,8 +29,7 @@ from gangline.report.svg import HEIGHT, WIDTH, Chart, Frame, grid, polyline, rec
 from gangline.report.text import clean, percent
 from gangline.sanitize import sanitized
 from gangline.spec.measurements import CurvePoint
-from gangline.spec.search import SearchView, Trial
-from gangline.spec.search_table import Dimension, Scalar
+from gangline.spec.search import Dimension, Scalar, SearchView, Trial
 from gangline.units import format_number
 
 MOST_LINES = 200

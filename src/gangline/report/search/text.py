@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from gangline.report.facts import time_of
 from gangline.report.text import clean, percent, short
 from gangline.sanitize import sanitized
-from gangline.spec.search import SearchEnding, SearchView, Trial
-from gangline.spec.search_table import Scalar
+from gangline.spec.search import Scalar, SearchEnding, SearchView, Trial
 from gangline.units import format_number, format_seconds
 
 WIDTH = 100

@@ -18,7 +18,7 @@ from gangline.spec.plan import (
     Schedule,
     StartCheckpoint,
 )
-from gangline.spec.search_table import SearchTable
+from gangline.spec.search import SearchTable
 from gangline.spec.transformer import Transformer
 
 Auto = Literal["auto"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gangline.errors import ConfigError
 from gangline.spec.codec import digest, to_plain
@@ -20,9 +20,9 @@ from gangline.spec.config.line import Line
 from gangline.spec.config.problems import ConfigProblem, FileError, shorten
 from gangline.spec.config.rules_line import Reader
 from gangline.spec.config.site import Site
-from gangline.spec.config.site_tables import MemberTable
 from gangline.spec.config.toml_text import MOST_BYTES, read_toml
 
+T = TypeVar("T")
 PROJECT_NAME = "project.name"
 """Key of a line that the default branch gives every commit: whose runs, data and models it may use."""
 PROTECTED_TABLES = (PROJECT_NAME, "gate", "publish", "env.base", "data.holdout")
@@ -88,13 +88,13 @@ def load_site(path: Path | None = None, *, environ: Mapping[str, str]) -> Site:
     Without any file the defaults are a complete site.
     """
     file = _find("site", path, environ=environ)
-    return Site() if file is None else load_site_text(_read(file), file=str(file))
+    return Site() if file is None else load_text(Site, _read(file), file=str(file))
 
 
 def load_fabric(path: Path | None = None, *, environ: Mapping[str, str]) -> FabricFile | None:
     """The network of `path`, else of GANGLINE_FABRIC, else of the same folders as the site; None: there is none."""
     file = _find("fabric", path, environ=environ)
-    return None if file is None else load_fabric_text(_read(file), file=str(file))
+    return None if file is None else load_text(FabricFile, _read(file), file=str(file))
 
 
 def _find(name: str, path: Path | None, *, environ: Mapping[str, str]) -> Path | None:
@@ -107,34 +107,14 @@ def _find(name: str, path: Path | None, *, environ: Mapping[str, str]) -> Path |
     return next((file for file in found if file.is_file()), None)
 
 
-def load_site_text(text: str, *, file: str) -> Site:
-    """The site of a text. Raises: FileError, with every problem."""
-    from gangline.spec.config.structure import build_site
+def load_text(cls: type[T], text: str, *, file: str) -> T:
+    """A whole `Site`, `FabricFile` or `MemberTable` of a text. Raises: FileError, with every problem."""
+    from gangline.spec.config.structure import build_file
 
-    site, problems = build_site(read_toml(text, file=file))
-    if site is None or problems:
+    found, problems = build_file(cls, read_toml(text, file=file))
+    if found is None or problems:
         raise FileError(file, problems)
-    return site
-
-
-def load_fabric_text(text: str, *, file: str) -> FabricFile:
-    """The fabric of a text. Raises: FileError, with every problem."""
-    from gangline.spec.config.structure import build_fabric
-
-    fabric, problems = build_fabric(read_toml(text, file=file))
-    if fabric is None or problems:
-        raise FileError(file, problems)
-    return fabric
-
-
-def load_member_text(text: str, *, file: str) -> MemberTable:
-    """The settings of a member of a federation. Raises: FileError, with every problem."""
-    from gangline.spec.config.structure import build_member
-
-    member, problems = build_member(read_toml(text, file=file))
-    if member is None or problems:
-        raise FileError(file, problems)
-    return member
+    return found
 
 
 def effective(line: Line) -> dict[str, Any]:

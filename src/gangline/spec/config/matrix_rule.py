@@ -99,7 +99,8 @@ def matrix_rule_problems(table: Mapping[str, Any]) -> Iterator[ConfigProblem]:
         works = f'did you mean "{near}"?' if near else '"package.module:Class" names a rule of your own'
         yield ConfigProblem("optimizer.rule", one_of(list(RULES)), show(rule), works)
         return
-    yield from _copies_problems(table)
+    if table.get("copies") == "repeat" and (table.get("overlap") == "forward" or table.get("team") == "auto"):
+        yield ConfigProblem("optimizer.copies", '"share"', '"repeat"', REPEATS_ALONE)
     yield from option_problems(MatrixPlanOptions, table)
     if "exclude" in table:
         yield from _exclude_problems(table["exclude"])
@@ -111,11 +112,6 @@ def matrix_rule_problems(table: Mapping[str, Any]) -> Iterator[ConfigProblem]:
         yield from option_problems(RULES[rule], table)
         options = [*plan, *options_of(RULES[rule])]
         yield from unknown_options(rule, table.keys() - {"elementwise", "rule"}, options, *_OTHERS)
-
-
-def _copies_problems(table: Mapping[str, Any]) -> Iterator[ConfigProblem]:
-    if table.get("copies") == "repeat" and (table.get("overlap") == "forward" or table.get("team") == "auto"):
-        yield ConfigProblem("optimizer.copies", '"share"', '"repeat"', REPEATS_ALONE)
 
 
 def _is_class(rule: str) -> bool:

@@ -32,7 +32,11 @@ def federated_table_rules(table: FederatedTable) -> Iterator[ConfigProblem]:
 def federated_rules(line: Line) -> Iterator[ConfigProblem]:
     """Problems of `[federated]` with the other tables of the line."""
     if line.federated is not None:
-        yield from _round_rules(line.federated, line.train.steps)
+        steps, each_round = line.train.steps, line.federated.local_steps
+        if each_round >= 1 and steps >= 1 and steps % each_round:
+            near = " or ".join(str(each) for each in _nearest_divisors(steps, each_round))
+            wanted = f"a divisor of train.steps = {steps}, for rounds are whole"
+            yield ConfigProblem("federated.local_steps", wanted, show(each_round), f"{near} works")
         yield from _line_rules(line, line.federated)
 
 
@@ -95,13 +99,6 @@ def _cluster_rules(table: FederationTable) -> Iterator[ConfigProblem]:
     if not 1024 <= table.port <= 65_535 or table.port in _PORTS_OF_GANGS:
         wanted = "a port from 1024 to 65535 that ranks do not use"
         yield ConfigProblem("federation.port", wanted, show(table.port), "8002 is NVFlare's own")
-
-
-def _round_rules(table: FederatedTable, steps: int) -> Iterator[ConfigProblem]:
-    if table.local_steps >= 1 and steps >= 1 and steps % table.local_steps:
-        near = " or ".join(str(each) for each in _nearest_divisors(steps, table.local_steps))
-        wanted = f"a divisor of train.steps = {steps}, for rounds are whole"
-        yield ConfigProblem("federated.local_steps", wanted, show(table.local_steps), f"{near} works")
 
 
 def _quorum_rules(table: FederatedTable) -> Iterator[ConfigProblem]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from gangline.spec.config import grammar
-from gangline.spec.config.data_keys import MOST_ENTRIES, SCHEME, WANTED, foreign
+from gangline.spec.config.data_keys import MOST_ENTRIES, REFERENCE, SCHEME, WANTED, foreign
 from gangline.spec.config.infer_table import InferTable
 from gangline.spec.config.line import (
     DataTable,
@@ -17,15 +17,13 @@ from gangline.spec.config.line import (
     ProjectTable,
     ProveTable,
     PublishTable,
-    QualityGate,
     TriggerTable,
 )
 from gangline.spec.config.problems import ConfigProblem, FileError, one_of, show
-from gangline.spec.config.rules_datasets import dataset_line_rules, dataset_rules, publish_dataset_rules
 from gangline.spec.config.rules_federated import federated_rules, federated_table_rules
-from gangline.spec.config.rules_parameter_server import parameter_server_line_rules
 from gangline.spec.config.rules_search import search_line_rules, search_rules
-from gangline.spec.config.rules_train import train_rules
+from gangline.spec.config.rules_train import parameter_server_line_rules, train_rules
+from gangline.spec.dataset import NAME
 from gangline.spec.globs import is_inside
 from gangline.spec.program_words import missing_keys
 from gangline.spec.strategies import names
@@ -38,6 +36,7 @@ MOST_SEEDS = 99
 """Most seeds of a program, which trains each in a gang of its own."""
 INSIDE = "a path inside the repository"
 METRICS_ENDINGS = (".json", ".jsonl", ".csv")
+_DATASET = "dataset:NAME, dataset:NAME@VERSION or dataset:NAME@ALIAS"
 
 
 def line_rules(line: Line, reader: Reader | None) -> Iterator[ConfigProblem]:
@@ -50,9 +49,12 @@ def line_rules(line: Line, reader: Reader | None) -> Iterator[ConfigProblem]:
             "prove.replay_steps", f"at most train.steps = {line.train.steps}", found, "replay fewer steps"
         )
     yield from _start_rules(line)
-    yield from _judged_rules(line.evaluate.metrics, line.gate)
+    for index, quality in enumerate(line.gate.quality):
+        if line.evaluate.metrics and quality.metric not in line.evaluate.metrics:
+            wanted, works = one_of(line.evaluate.metrics), "add it to evaluate.metrics"
+            yield ConfigProblem(f"gate.quality[{index}].metric", wanted, show(quality.metric), works)
     yield from search_line_rules(line.search, line.train)
-    yield from dataset_line_rules(line)
+    yield from _dataset_line_rules(line)
     yield from serve_rules(line)
     yield from federated_rules(line)
     yield from parameter_server_line_rules(line)
@@ -182,10 +184,40 @@ def _data_rules(table: DataTable) -> Iterator[ConfigProblem]:
         if not key.startswith(SCHEME) and not grammar.STORE_KEY.fullmatch(key):
             wanted, works = "dataset:NAME or a key of the store", "name a data set, or a shard manifest"
             yield ConfigProblem(f"data.shards[{index}]", wanted, show(key), works)
-    yield from dataset_rules(table)
+    yield from _dataset_rules(table)
     if table.digest is not None and not grammar.SHA256.fullmatch(table.digest):
         yield ConfigProblem(
             "data.digest", "64 hexadecimal digits", show(table.digest), "copy it from a record: inputs.data"
+        )
+
+
+def _dataset_rules(table: DataTable) -> Iterator[ConfigProblem]:
+    """Data sets, their mix, and the order of their samples."""
+    references = [(f"data.shards[{index}]", each) for index, each in enumerate(table.shards) if each.startswith(SCHEME)]
+    if references and len(references) < len(table.shards):
+        yield ConfigProblem(
+            "data.shards", "data sets, or keys of manifests", "both", "pack or add the rest: gangline data"
+        )
+    references += [(f"data.mix[{index}].shards", each.shards) for index, each in enumerate(table.mix)]
+    names = [match["name"] for _, each in references if (match := REFERENCE.fullmatch(each))]
+    for place, reference in references:
+        if not REFERENCE.fullmatch(reference):
+            yield ConfigProblem(place, _DATASET, show(reference), "dataset:wiki@3f2a91c4 works")
+    for name in sorted({each for each in names if names.count(each) > 1}):
+        yield ConfigProblem(
+            "data.mix" if table.mix else "data.shards", "each data set once", f"{names.count(name)} times {name}",
+            "raise its weight, or pack one version of both",
+        )  # fmt: skip
+    if table.mix and (table.text or table.shards):
+        other = "text" if table.text else "shards"
+        yield ConfigProblem("data.mix", f"one of data.mix and data.{other}", "both", "leave one out")
+    if len(table.mix) > MOST_ENTRIES:
+        yield ConfigProblem("data.mix", f"at most {MOST_ENTRIES} data sets", f"{len(table.mix)}", "pack some together")
+    given = [name for name, default in (("window", 8), ("parts", 1)) if getattr(table, name) != default]
+    if not references and (given or table.order in ("window", "file")):
+        key = "order" if table.order in ("window", "file") else given[0]
+        yield ConfigProblem(
+            f"data.{key}", "data sets in data.shards or data.mix", "none", "gangline data pack makes one of files"
         )
 
 
@@ -202,17 +234,14 @@ def _evaluate_rules(table: EvaluateTable) -> Iterator[ConfigProblem]:
 
 def _gate_rules(table: GateTable) -> Iterator[ConfigProblem]:
     for index, quality in enumerate(table.quality):
-        yield from _tolerance_rules(f"gate.quality[{index}].tolerance_percent", quality)
+        if quality.tolerance_percent is not None and quality.limit is not None:
+            key = f"gate.quality[{index}].tolerance_percent"
+            yield ConfigProblem(key, "one of limit and tolerance_percent", "both", "keep one")
     metrics = [quality.metric for quality in table.quality]
     for metric in sorted({each for each in metrics if metrics.count(each) > 1}):
         yield ConfigProblem(
             "gate.quality", "one gate a metric", f"{metrics.count(metric)} for {show(metric)}", "keep one"
         )
-
-
-def _tolerance_rules(key: str, quality: QualityGate) -> Iterator[ConfigProblem]:
-    if quality.tolerance_percent is not None and quality.limit is not None:
-        yield ConfigProblem(key, "one of limit and tolerance_percent", "both", "keep one")
 
 
 def _prove_rules(table: ProveTable) -> Iterator[ConfigProblem]:
@@ -227,7 +256,14 @@ def _publish_rules(table: PublishTable) -> Iterator[ConfigProblem]:
     yield from _inside("publish.branches", table.branches)
     yield from _inside("publish.files", table.files)
     yield from _not_of_git("publish.files", table.files)
-    yield from publish_dataset_rules(table)
+    if table.dataset is None:
+        return
+    if not NAME.fullmatch(table.dataset):
+        yield ConfigProblem("publish.dataset", "a name of [a-z][a-z0-9-]{0,39}", show(table.dataset), "wiki works")
+    for name in ("model", "files"):
+        if getattr(table, name):
+            works = "a run makes a model or a data set: leave one out"
+            yield ConfigProblem("publish.dataset", f"nothing with publish.{name}", show(table.dataset), works)
 
 
 def _trigger_rules(table: TriggerTable) -> Iterator[ConfigProblem]:
@@ -319,11 +355,20 @@ def _lock_rules(lock: str | None, reader: Reader | None) -> Iterator[ConfigProbl
             yield replace(problem, key="env.lock", found=f"{problem.found} at {error.file}")
 
 
-def _judged_rules(metrics: tuple[str, ...], gate: GateTable) -> Iterator[ConfigProblem]:
-    for index, quality in enumerate(gate.quality):
-        if metrics and quality.metric not in metrics:
-            works = "add it to evaluate.metrics"
-            yield ConfigProblem(f"gate.quality[{index}].metric", one_of(metrics), show(quality.metric), works)
+def _dataset_line_rules(line: Line) -> Iterator[ConfigProblem]:
+    if line.data.parts >= 1 and line.train.global_batch % line.data.parts:
+        yield ConfigProblem(
+            "data.parts", f"a divisor of train.global_batch = {line.train.global_batch}", f"{line.data.parts}",
+            "1 always works",
+        )  # fmt: skip
+    if line.publish.dataset is None:
+        return
+    if line.project.task is not None:
+        works = "a program writes the files: project.command, with project.outputs"
+        yield ConfigProblem("publish.dataset", "nothing for a task", show(line.publish.dataset), works)
+    elif not line.project.outputs:
+        works = 'outputs = ["out/*.arrow"] in [project]'
+        yield ConfigProblem("publish.dataset", "project.outputs that become its shards", "none", works)
 
 
 PREFIX = "serve."

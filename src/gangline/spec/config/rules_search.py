@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from gangline.spec.config import grammar
 from gangline.spec.config.line import TrainTable
 from gangline.spec.config.problems import ConfigProblem, show
-from gangline.spec.search_table import Dimension, SearchTable
+from gangline.spec.search import Dimension, SearchTable
 
 MOST_KEYS, MOST_CHOICES = 50, 1000
 _REFUSED = {
@@ -39,7 +39,9 @@ def search_rules(table: SearchTable) -> Iterator[ConfigProblem]:
         yield ConfigProblem(
             "search.space", f"at most {MOST_KEYS} keys", f"{len(table.space)}", "leave some as they are"
         )
-    yield from _number_rules(table)
+    if table.confirm_seeds in (1, 2) or not 0 <= table.confirm_seeds <= 99:
+        works = "fewer than three have no band; 0 leaves the winner unconfirmed"
+        yield ConfigProblem("search.confirm_seeds", "3 to 99, or 0", show(table.confirm_seeds), works)
     yield from _metric_rules(table)
 
 
@@ -90,12 +92,6 @@ def _choice_rules(place: str, dimension: Dimension) -> Iterator[ConfigProblem]:
         yield ConfigProblem(f"{place}.choices", "two or more different values", show(choices), "leave the key out")
     if len(choices) > MOST_CHOICES:
         yield ConfigProblem(f"{place}.choices", f"at most {MOST_CHOICES}", f"{len(choices)}", "use low and high")
-
-
-def _number_rules(table: SearchTable) -> Iterator[ConfigProblem]:
-    if table.confirm_seeds in (1, 2) or not 0 <= table.confirm_seeds <= 99:
-        works = "fewer than three have no band; 0 leaves the winner unconfirmed"
-        yield ConfigProblem("search.confirm_seeds", "3 to 99, or 0", show(table.confirm_seeds), works)
 
 
 def _metric_rules(table: SearchTable) -> Iterator[ConfigProblem]:

@@ -90,6 +90,21 @@ def _reference(key: str, value: str | None, forms: str = FORMS) -> Iterator[Conf
         yield ConfigProblem(key, "a reference to a secret", "a value that is not shown", f"write {forms}")
 
 
+def _image(key: str, value: str | None) -> Iterator[ConfigProblem]:
+    if value is not None and not grammar.IMAGE.fullmatch(value):
+        yield ConfigProblem(key, "an image with @sha256:", show(value), "IMAGE@sha256:DIGEST works")
+
+
+def _label(key: str, value: str | None) -> Iterator[ConfigProblem]:
+    if value is not None and not grammar.LABEL.fullmatch(value):
+        yield ConfigProblem(key, "a name of [a-z0-9-], at most 63 long", show(value))
+
+
+def _slug(key: str, value: str, works: str = "") -> Iterator[ConfigProblem]:
+    if not grammar.SLUG.fullmatch(value):
+        yield ConfigProblem(key, "a name of [a-z][a-z0-9-]{0,19}", show(value), works)
+
+
 def _store_rules(store: StoreTable) -> Iterator[ConfigProblem]:
     if not grammar.STORE_URL.fullmatch(store.url):
         yield ConfigProblem("store.url", grammar.STORE_FORMS, "another" if "@" in store.url else show(store.url))
@@ -108,22 +123,14 @@ def _store_rules(store: StoreTable) -> Iterator[ConfigProblem]:
 
 
 def _registry_rules(registry: RegistryTable) -> Iterator[ConfigProblem]:
-    if registry.base is not None and not grammar.IMAGE.fullmatch(registry.base):
-        yield ConfigProblem("registry.base", "an image with @sha256:", show(registry.base), "IMAGE@sha256:DIGEST works")
+    yield from _image("registry.base", registry.base)
     if registry.builder != "none" and registry.image is None:
         yield ConfigProblem("registry.image", f"a name to push to with builder = {show(registry.builder)}", "nothing")
 
 
 def _launch_rules(launch: LaunchTable) -> Iterator[ConfigProblem]:
-    names = (
-        ("launch.namespace", launch.namespace),
-        ("launch.queue", launch.queue),
-        ("launch.pool", launch.pool),
-        ("launch.runtime", launch.runtime),
-    )
-    for key, value in names:
-        if value is not None and not grammar.LABEL.fullmatch(value):
-            yield ConfigProblem(key, "a name of [a-z0-9-], at most 63 long", show(value))
+    for name in ("namespace", "queue", "pool", "runtime"):
+        yield from _label(f"launch.{name}", getattr(launch, name))
 
 
 def _gpu_rules(key: str, gpu: GpuTable) -> Iterator[ConfigProblem]:
@@ -159,8 +166,7 @@ def _environment_rules(table: EnvironmentsTable) -> Iterator[ConfigProblem]:
 
 def _index_rules(indexes: dict[str, IndexTable]) -> Iterator[ConfigProblem]:
     for name, index in indexes.items():
-        if not grammar.SLUG.fullmatch(name):
-            yield ConfigProblem(f"index.{name}", "a name of [a-z][a-z0-9-]{0,19}", show(name))
+        yield from _slug(f"index.{name}", name)
         yield from _url(f"index.{name}.url", index.url)
         yield from _reference(f"index.{name}.credentials", index.credentials)
     if len(default := [name for name, index in indexes.items() if index.default]) > 1:
@@ -182,10 +188,7 @@ def _sign_rules(sign: SignTable) -> Iterator[ConfigProblem]:
 def _project_rules(projects: dict[str, tuple[str, ...]]) -> Iterator[ConfigProblem]:
     for project, addresses in projects.items():
         key = f"projects.{project}"
-        if not grammar.SLUG.fullmatch(project):
-            yield ConfigProblem(
-                key, "a name of [a-z][a-z0-9-]{0,19}", show(project), "as project.name of its line says"
-            )
+        yield from _slug(key, project, "as project.name of its line says")
         if not addresses:
             yield ConfigProblem(key, "addresses of a repository", "none", f'["github.com/acme/{project}"] works')
         for index, address in enumerate(addresses):
@@ -214,8 +217,7 @@ def _forge_rules(forges: dict[str, ForgeTable]) -> Iterator[ConfigProblem]:
 def _track_rules(trackers: dict[str, TrackTable]) -> Iterator[ConfigProblem]:
     for name, table in trackers.items():
         key = f"track.{name}"
-        if not grammar.SLUG.fullmatch(name):
-            yield ConfigProblem(key, "a name of [a-z][a-z0-9-]{0,19}", show(name))
+        yield from _slug(key, name)
         yield from _url(f"{key}.url", table.url)
         yield from _reference(f"{key}.token", table.token)
         if table.kind == "mlflow" and table.url is None:
@@ -268,8 +270,7 @@ def _kfp_rules(kfp: KfpTable) -> Iterator[ConfigProblem]:
     yield from _url("kfp.endpoint", kfp.endpoint)
     yield from _url("kfp.ui_url", kfp.ui_url)
     yield from _reference("kfp.token", kfp.token)
-    if kfp.image is not None and not grammar.IMAGE.fullmatch(kfp.image):
-        yield ConfigProblem("kfp.image", "an image with @sha256:", show(kfp.image), "IMAGE@sha256:DIGEST works")
+    yield from _image("kfp.image", kfp.image)
 
 
 _SOURCE_URL = re.compile(r"[a-z][a-z0-9+.-]*://([A-Za-z0-9._-]+@)?[^\s\0@]+")
@@ -281,8 +282,7 @@ def source_rules(sources: Mapping[str, SourceTable]) -> Iterator[ConfigProblem]:
     """Problems of all `[source.NAME]`; a URL that may hold a password is not repeated."""
     for name, table in sources.items():
         key = f"source.{name}"
-        if not grammar.SLUG.fullmatch(name):
-            yield ConfigProblem(key, "a name of [a-z][a-z0-9-]{0,19}", show(name))
+        yield from _slug(key, name)
         scheme, _, rest = table.url.partition("://")
         if not _SOURCE_URL.fullmatch(table.url) or "::" in table.url:
             found = "another" if "@" in table.url else show(table.url)
@@ -290,10 +290,7 @@ def source_rules(sources: Mapping[str, SourceTable]) -> Iterator[ConfigProblem]:
             yield ConfigProblem(f"{key}.url", "a URL of fsspec with its scheme", found, works)
         elif ".." in rest.split("/") or (scheme == "file" and not rest.startswith("/")):
             yield ConfigProblem(f"{key}.url", "an absolute path without ..", show(table.url), '"file:///data" works')
-        if table.credentials is not None and not is_reference(table.credentials):
-            yield ConfigProblem(
-                f"{key}.credentials", "a reference to a secret", "a value that is not shown", f"write {FORMS}"
-            )
+        yield from _reference(f"{key}.credentials", table.credentials)
         for index, each in enumerate(table.hosts):
             if not _HOST.fullmatch(each) or not each.rpartition(":")[0].strip("*?."):
                 works = '"datanode-*.example:9864" works'
@@ -316,14 +313,12 @@ _QUANTITY = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?([munkMGTPE]|[KMGTPE]i)?")
 
 def kserve_rules(kserve: KserveTable, *, gangs: str | None) -> Iterator[ConfigProblem]:
     """Problems of `[kserve]`; `gangs` is the namespace of gangs."""
-    for key, value in (("namespace", kserve.namespace), ("secret", kserve.secret)):
-        if value is not None and not grammar.LABEL.fullmatch(value):
-            yield ConfigProblem(f"kserve.{key}", "a name of [a-z0-9-], at most 63 long", show(value))
+    yield from _label("kserve.namespace", kserve.namespace)
+    yield from _label("kserve.secret", kserve.secret)
     if kserve.namespace is not None and kserve.namespace == gangs:
         wanted = "another namespace than launch.namespace, for ranks run code of every branch"
         yield ConfigProblem("kserve.namespace", wanted, show(kserve.namespace), '"serving" works')
-    if kserve.image is not None and not grammar.IMAGE.fullmatch(kserve.image):
-        yield ConfigProblem("kserve.image", "an image with @sha256:", show(kserve.image), "IMAGE@sha256:DIGEST works")
+    yield from _image("kserve.image", kserve.image)
     for name, quantity in kserve.resources.items():
         if not _RESOURCE.fullmatch(name):
             yield ConfigProblem("kserve.resources", "names of resources", show(name), '"nvidia.com/gpu" works')

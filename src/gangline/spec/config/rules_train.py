@@ -7,13 +7,12 @@ from math import prod
 
 from gangline.spec.compression import Compression
 from gangline.spec.config import grammar
-from gangline.spec.config.line import MemoryTable, MeshTable, TrainTable
+from gangline.spec.config.line import Line, MeshTable, TrainTable
 from gangline.spec.config.problems import ConfigProblem, nearest_multiples, one_of, show
-from gangline.spec.config.rules_parameter_server import parameter_server_rules
 from gangline.spec.config.secrets import is_reference, parse_reference, references_of
 from gangline.spec.mesh import Axis, Mesh
-from gangline.spec.plan import SCHEDULES, Schedule
-from gangline.spec.strategies import MODEL_AXES, ONE_RANK, StrategyTraits, names, traits_of
+from gangline.spec.plan import SCHEDULES, Schedule, StartCheckpoint
+from gangline.spec.strategies import MODEL_AXES, ONE_RANK, WORKERS, StrategyTraits, names, traits_of
 
 RESERVED = frozenset(
     {
@@ -26,21 +25,21 @@ OPEN_TO_LINES = ("GANGLINE_WATCHDOG_", "GANGLINE_START_METHOD")
 
 
 def train_rules(table: TrainTable) -> Iterator[ConfigProblem]:
-    """Problems of `[train]`, but for those of `option_rules`."""
-    yield from _stop_rules(table)
-    yield from _strategy_rules(table)
-    yield from _batch_rules(table)
-    yield from _environment_rules(table.env)
-    yield from _memory_rules(table.memory)
-    yield from _schedule_rules(table)
-    yield from option_rules(table)
-    yield from parameter_server_rules(table)
-
-
-def _stop_rules(table: TrainTable) -> Iterator[ConfigProblem]:
+    """Problems of `[train]`."""
     if table.stop_at is not None and not 1 <= table.stop_at <= table.steps:
         works = "leave it out: training ends at train.steps"
         yield ConfigProblem("train.stop_at", f"a step from 1 to {table.steps}", show(table.stop_at), works)
+    yield from _strategy_rules(table)
+    yield from _batch_rules(table)
+    yield from _environment_rules(table.env)
+    if not re.fullmatch(r"auto|none|selective|full|every_[1-9]\d{0,3}", table.memory.activation_checkpointing):
+        wanted, found = one_of(["auto", "none", "selective", "full", "every_N"]), table.memory.activation_checkpointing
+        yield ConfigProblem("train.memory.activation_checkpointing", wanted, show(found))
+    yield from _schedule_rules(table)
+    yield from _mesh_rules(table.mesh, table)
+    yield from _compression_rules(table)
+    yield from _recovery_rules(table)
+    yield from _parameter_server_rules(table)
 
 
 def _strategy_rules(table: TrainTable) -> Iterator[ConfigProblem]:
@@ -106,12 +105,6 @@ def _secret_rules(key: str, value: str) -> Iterator[ConfigProblem]:
         yield ConfigProblem(key, "an absolute path without ..", show(reference.name), works)
 
 
-def _memory_rules(memory: MemoryTable) -> Iterator[ConfigProblem]:
-    if not re.fullmatch(r"auto|none|selective|full|every_[1-9]\d{0,3}", memory.activation_checkpointing):
-        wanted = one_of(["auto", "none", "selective", "full", "every_N"])
-        yield ConfigProblem("train.memory.activation_checkpointing", wanted, show(memory.activation_checkpointing))
-
-
 def _schedule_rules(table: TrainTable) -> Iterator[ConfigProblem]:
     schedule = table.schedule
     if schedule.kind not in SCHEDULES and not grammar.TASK.fullmatch(schedule.kind):
@@ -127,13 +120,6 @@ def _schedule_rules(table: TrainTable) -> Iterator[ConfigProblem]:
 
 
 _AXES = tuple(each.name for each in fields(Mesh))
-
-
-def option_rules(table: TrainTable) -> Iterator[ConfigProblem]:
-    """Problems of `train.mesh`, `train.compression` and `train.recovery`, and of their combinations."""
-    yield from _mesh_rules(table.mesh, table)
-    yield from _compression_rules(table)
-    yield from _recovery_rules(table)
 
 
 def _mesh_rules(mesh: MeshTable, table: TrainTable) -> Iterator[ConfigProblem]:
@@ -267,3 +253,57 @@ def _is(table: TrainTable, has: Callable[[StrategyTraits], bool]) -> bool:
     """The strategy has this trait; `auto`, `explicit` and unknown names have none."""
     traits = traits_of(table.strategy)
     return traits is not None and has(traits)
+
+
+_TABLE = "train.parameter_server"
+
+
+def _parameter_server_rules(train: TrainTable) -> Iterator[ConfigProblem]:
+    """Problems of `[train.parameter_server]`, and of a strategy without it."""
+    table, strategy = train.parameter_server, train.strategy
+    if traits_of(strategy) is not WORKERS:
+        if table is not None:
+            wanted = f'strategy = "{WORKERS.name}"'
+            yield ConfigProblem(_TABLE, wanted, f"strategy = {show(strategy)}", "leave the table out")
+        return
+    if table is None:
+        yield ConfigProblem(f"{_TABLE}.workers", f"a value for {show(strategy)}", "nothing", "workers = 4")
+        return
+    if table.quorum != "auto" and table.quorum > table.workers:
+        wanted = f"at most workers = {table.workers}"
+        yield ConfigProblem(f"{_TABLE}.quorum", wanted, show(table.quorum), '"auto" is three quarters of them')
+    batch, workers = train.global_batch, table.workers
+    if workers >= 1 <= batch and batch % workers:
+        works = f"{nearest_multiples(batch, workers)} works"
+        yield ConfigProblem("train.global_batch", f"a multiple of workers = {workers}", show(batch), works)
+
+
+def parameter_server_line_rules(line: Line) -> Iterator[ConfigProblem]:
+    """Options of a whole line that need ranks that train together, or one gang."""
+    if traits_of(line.prove.plan) is WORKERS:
+        works = '"auto" opens the checkpoint under another plan of one gang'
+        yield ConfigProblem("prove.plan", "a plan of one gang", show(line.prove.plan), works)
+    if traits_of(line.train.strategy) is not WORKERS:
+        return
+    train, kind = line.train, line.train.compression.kind
+    why = f'strategy = "{WORKERS.name}"'
+    refused = [
+        (line.project.command is not None, "project.command", "a task", "a command", "project.task has workers"),
+        (kind in ("fp16", "powersgd"), "train.compression.kind", "none, bf16, int8 or topk", show(kind), '"int8"'),
+        (train.recovery.mode != "restart", "train.recovery.mode", '"restart"', show(train.recovery.mode),
+         "a worker that dies holds up no other one"),
+        (train.recovery.non_finite == "rollback", "train.recovery.non_finite", "stop or skip", '"rollback"',
+         "workers keep no checkpoint to go back to"),
+        (isinstance(train.ranks, tuple), "train.ranks", "the ranks of one worker", show(train.ranks), '8 or "auto"'),
+        (train.start != StartCheckpoint(), "train.start", "no start", "a checkpoint", "leave it out"),
+        (line.federated is not None, "federated", "no federation", "a table", "leave one of the two out"),
+        (line.evaluate.seeds > 1, "evaluate.seeds", "1", show(line.evaluate.seeds),
+         "a gate with limit or tolerance_percent needs no band"),
+        (line.evaluate.every_steps is not None, "evaluate.every_steps", "nothing", show(line.evaluate.every_steps),
+         "leave it out: the end is evaluated"),
+        (line.prove.replay_steps > 0, "prove.replay_steps", "0: the order of merges is not repeatable",
+         show(line.prove.replay_steps), "tensors are compared without a replay"),
+    ]  # fmt: skip
+    for is_refused, key, wanted, found, works in refused:
+        if is_refused:
+            yield ConfigProblem(key, f"{wanted} with {why}", found, works)

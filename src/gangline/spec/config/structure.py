@@ -1,11 +1,11 @@
 """Plain tables to frozen dataclasses with cattrs: strict, without coercion, every mistake with its path.
 
-Then the rules of each table judge what could be read. `load` imports this module only when it reads a file: cattrs is
-slow to import.
+Then the bounds of numbers and the rules of each table judge what could be read. `load` imports this module only when it
+reads a file: cattrs is slow to import.
 """
 
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
@@ -24,11 +24,11 @@ from cattrs import (
 from cattrs.cols import homogenous_tuple_structure_factory, mapping_structure_factory
 from cattrs.gen import make_dict_structure_fn
 
-from gangline.spec.config.bound_rules import bound_problems
+from gangline.spec.bounds import Bound, split_bounds
 from gangline.spec.config.cost_table import with_cost_table
 from gangline.spec.config.fabric import FabricFile
 from gangline.spec.config.line import Line
-from gangline.spec.config.problems import ConfigProblem, found, shorten
+from gangline.spec.config.problems import ConfigProblem, found, shorten, show
 from gangline.spec.config.rules_fabric import fabric_rules
 from gangline.spec.config.rules_federated import member_rules
 from gangline.spec.config.rules_line import TABLE_RULES, Reader, line_rules
@@ -87,33 +87,16 @@ def _converter() -> Converter:
     converter = Converter(forbid_extra_keys=True, detailed_validation=True)
     for kind in (int, float, bool, str):
         converter.register_structure_hook(kind, _scalar)
-    converter.register_structure_hook_func(_is_choice, _word)
-    converter.register_structure_hook_factory(_is_union, lambda kind: _union(kind, converter))
-    converter.register_structure_hook_factory(_is_tuple, lambda kind: _sequence(kind, converter))
-    converter.register_structure_hook_factory(_is_table, lambda kind: _table(kind, converter))
-    converter.register_structure_hook_factory(_is_record, lambda kind: _record(kind, converter))
+    factories: dict[Any, Callable[[Any, Converter], Hook]] = {
+        Literal: lambda _, __: _word, Union: _union, types.UnionType: _union, tuple: _sequence, dict: _table,
+    }  # fmt: skip
+    converter.register_structure_hook_factory(
+        lambda kind: get_origin(kind) in factories, lambda kind: factories[get_origin(kind)](kind, converter)
+    )
+    converter.register_structure_hook_factory(
+        lambda kind: isinstance(kind, type) and is_dataclass(kind), lambda kind: _record(kind, converter)
+    )
     return converter
-
-
-def _is_choice(kind: Any) -> bool:
-    origin: Any = get_origin(kind)
-    return origin is Literal
-
-
-def _is_union(kind: Any) -> bool:
-    return get_origin(kind) in (Union, types.UnionType)
-
-
-def _is_tuple(kind: Any) -> bool:
-    return get_origin(kind) is tuple
-
-
-def _is_table(kind: Any) -> bool:
-    return get_origin(kind) is dict
-
-
-def _is_record(kind: Any) -> bool:
-    return isinstance(kind, type) and is_dataclass(kind)
 
 
 def _scalar(value: Any, kind: Any) -> Any:
@@ -231,30 +214,20 @@ def build_line(plain: dict[str, Any], reader: Reader | None) -> tuple[Line | Non
     return replace(line, optimizer=optimizer), [*line_rules(line, reader), *problems]
 
 
-def build_site(plain: dict[str, Any]) -> tuple[Site | None, list[ConfigProblem]]:
-    """A site, or its problems."""
-    return _build(Site, plain, site_rules)
+_FILE_RULES: dict[type, Callable[[Any], Iterable[ConfigProblem]]] = {
+    Site: site_rules,
+    FabricFile: fabric_rules,
+    MemberTable: member_rules,
+}
 
 
-def build_fabric(plain: dict[str, Any]) -> tuple[FabricFile | None, list[ConfigProblem]]:
-    """A fabric, or its problems."""
-    return _build(FabricFile, plain, fabric_rules)
-
-
-def build_member(plain: dict[str, Any]) -> tuple[MemberTable | None, list[ConfigProblem]]:
-    """A member's settings, or their problems."""
-    return _build(MemberTable, plain, member_rules)
-
-
-def _build(
-    cls: type[T], plain: dict[str, Any], rules: Callable[[T], Iterable[ConfigProblem]]
-) -> tuple[T | None, list[ConfigProblem]]:
-    """A whole file; rules judge the rest of one that has values of a wrong type."""
+def build_file(cls: type[T], plain: dict[str, Any]) -> tuple[T | None, list[ConfigProblem]]:
+    """A whole file, or its problems; rules judge the rest of one that has values of a wrong type."""
     found, problems = structure(cls, plain)
     known = {problem.key for problem in problems}
     judged = found or _structure_rest(cls, plain, problems)
     if judged:
-        rest = [*bound_problems(judged), *rules(judged)]
+        rest = [*bound_problems(judged), *_FILE_RULES[cls](judged)]
         problems += [problem for problem in rest if problem.key not in known]
     return found, problems
 
@@ -268,3 +241,29 @@ def _judge(name: str, kind: type, table: Any, plain: Any, found: list[ConfigProb
     known = {problem.key for problem in found}
     rest = [*bound_problems(table, name), *(TABLE_RULES[name](table) if name in TABLE_RULES else ())]
     return [problem for problem in rest if problem.key not in known]
+
+
+def bound_problems(table: Any, key: str = "") -> Iterator[ConfigProblem]:
+    """Numbers of `table`, which is called `key`, and of the tables in it, that are out of their bounds."""
+    cls: Any = type(table)
+    for name, bounds in _bounds_of(cls).items():
+        yield from _number_problems(f"{key}.{name}" if key else name, getattr(table, name), bounds)
+
+
+def _number_problems(key: str, value: Any, bounds: tuple[Bound, ...]) -> Iterator[ConfigProblem]:
+    if is_dataclass(value):
+        yield from bound_problems(value, key)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from _number_problems(f"{key}.{name}", each, bounds)
+    elif isinstance(value, tuple):
+        for index, each in enumerate(value):
+            yield from _number_problems(f"{key}[{index}]", each, ())
+    elif isinstance(value, (int, float)):
+        broken = (each for each in bounds if not each.holds(value))
+        yield from (ConfigProblem(key, each.wanted, show(value), each.works) for each in broken)
+
+
+@cache
+def _bounds_of(cls: Any) -> dict[str, tuple[Bound, ...]]:
+    return {name: split_bounds(kind)[1] for name, kind in get_type_hints(cls, include_extras=True).items()}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gangline.data.versions import read_dataset
 from gangline.keeper.ipc.environment import RankEnvironment
-from gangline.spec.gang.shard_access import ShardAccess
+from gangline.spec.gang.driver_orders import ShardAccess
 from gangline.spec.plan import Plan
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.train.account.event_log import EventLog

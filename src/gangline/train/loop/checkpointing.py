@@ -11,7 +11,7 @@ from gangline.checkpoint.loader import Loaded, load
 from gangline.checkpoint.pending_save import SaveReport
 from gangline.checkpoint.saver import Saver
 from gangline.checkpoint.state import tensor_digests
-from gangline.spec.fused_parameters import FusedParameter
+from gangline.spec.plan import FusedParameter
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.train.loop.random_state import generator_state, restore_generators, seed_everything
 from gangline.train.loop.sample_order import SampleSpan, Shares

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from gangline.spec.gpu_names import other_kinds
+from gangline.spec.devices import other_kinds
 from gangline.spec.plan import Plan
 
 SAMPLE_STEPS = 10

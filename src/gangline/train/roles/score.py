@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gangline.data.versions import read_dataset
 from gangline.errors import SIGTERM_CODE, ConfigError, TrainingError
-from gangline.spec.gang.score_order import MODEL_FOLDER, ORDER_FILE, ScoreOrder
+from gangline.spec.gang.driver_orders import MODEL_FOLDER, ORDER_FILE, ScoreOrder
 from gangline.train import heartbeat
 from gangline.train.model.published import PublishedModel, open_published
 from gangline.train.runtime.context import RankContext
@@ -76,7 +76,7 @@ def score_shard(model: PublishedModel, shard: Path, into: Path, *, batch: int, o
         batch: Rows of one forward pass.
         outputs: Names of those that are kept; none: all.
     """
-    from gangline.data.output_shards import write_outputs  # imports pyarrow, which other roles lack
+    from gangline.data.arrow_shards import write_outputs  # imports pyarrow, which other roles lack
 
     return write_outputs(_answers(model, shard, batch, outputs), into)
 

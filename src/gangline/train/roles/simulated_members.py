@@ -118,8 +118,11 @@ class GangMembers:
         return dict(sorted(found.items()))
 
     def _make_sums(self) -> "dict[str, SecureSum]":
-        from gangline.federated.secure_sum import SecureSum  # cryptography, which locks of few lines have
-        from gangline.federated.simulated_identities import identity_of, make_identities
+        from gangline.federated.secure_sum import (
+            SecureSum,  # cryptography, which locks of few lines have
+            identity_of,
+            make_identities,
+        )
 
         made = make_identities(list(self._federation.roster)) if self._context.rank == 0 else {}
         texts: Mapping[str, list[str]] = self._peers.broadcast(made)

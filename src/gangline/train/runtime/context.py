@@ -15,7 +15,7 @@ from torch import Tensor
 from gangline.checkpoint.node_copies import NodeCopies
 from gangline.errors import GanglineError, LostPeerError
 from gangline.keeper.ipc.environment import RankEnvironment
-from gangline.spec.gang.shard_access import ShardAccess
+from gangline.spec.gang.driver_orders import ShardAccess
 from gangline.spec.measurements import PHASES
 from gangline.spec.plan import Plan
 from gangline.storage.objects.protocol import ObjectStore

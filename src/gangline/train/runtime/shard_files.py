@@ -11,7 +11,7 @@ from gangline.data.shard_reads import shard_blocks
 from gangline.data.sources import Source, open_source
 from gangline.errors import ConfigError
 from gangline.spec.dataset import DatasetShard
-from gangline.spec.gang.shard_access import ShardAccess
+from gangline.spec.gang.driver_orders import ShardAccess
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.train.account.event_log import EventLog
 

@@ -8,7 +8,7 @@ from tests.cluster.fake.controllers import JobController
 from tests.cluster.fake.kubelet import FakeKubelet
 from tests.contracts.launcher.stands import IMAGE, STORE
 
-from gangline.fabric.placement.verify import verify
+from gangline.fabric.placement.order import verify
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts, missing_rights, read_facts
 from gangline.launch.kubernetes.cluster.rights import (  # fmt: skip
     DRIVER,

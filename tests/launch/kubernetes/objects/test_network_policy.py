@@ -12,7 +12,7 @@ from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.network_policy import network_policy, store_address
 from gangline.launch.kubernetes.objects.render_context import labels
 from gangline.spec.config.site_tables import SourceTable
-from gangline.spec.gang.shard_access import ShardAccess
+from gangline.spec.gang.driver_orders import ShardAccess
 
 NEIGHBOUR = replace(CPU, name="vision-77aa01be-p3m9dc", run="vision-77aa01be-p3m9dc", project="vision")
 DENY = {"metadata": {"namespace": "gangs"}, "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}}

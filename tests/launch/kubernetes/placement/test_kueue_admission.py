@@ -6,7 +6,7 @@ import pytest
 from tests.cluster.fake.api import FakeApi
 from tests.launch.kubernetes.placement.recorded import FACTS, RecordedGang
 
-from gangline.fabric.placement.verify import verify
+from gangline.fabric.placement.order import verify
 from gangline.launch.kubernetes.client.api import ApiForbidden
 from gangline.launch.kubernetes.cluster.rights import DRIVER
 from gangline.launch.kubernetes.placement.kueue_admission import KueueAdmission, in_order_of_pods

@@ -17,7 +17,7 @@ from gangline.launch.kubernetes.objects.pod_environment import (
     literal,
 )
 from gangline.launch.kubernetes.objects.render_context import RenderContext, metadata
-from gangline.spec.gang.coordinator import COORDINATOR_KEY, CoordinatorPod, coordinator_of
+from gangline.spec.gang.driver_orders import COORDINATOR_KEY, CoordinatorPod, coordinator_of
 
 COMMAND = ("python", "-m", "gangline.flare.pod")
 HOME = "/coordinator"

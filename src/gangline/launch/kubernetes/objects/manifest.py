@@ -13,7 +13,7 @@ from gangline.launch.kubernetes.objects.render import Rendered, RootName, render
 from gangline.launch.kubernetes.objects.render_context import RenderContext
 from gangline.launch.kubernetes.objects.trainjob import shared_runtime
 from gangline.sanitize import visible
-from gangline.spec.gang.coordinator import coordinator_of
+from gangline.spec.gang.driver_orders import coordinator_of
 
 
 def render_yaml(kind: RootName, context: RenderContext) -> str:

@@ -14,9 +14,8 @@ from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.labels import GANG, collection_path
 from gangline.launch.kubernetes.objects.render_context import RenderContext, metadata
-from gangline.spec.gang.coordinator import coordinator_of
+from gangline.spec.gang.driver_orders import SHARDS_KEY, ShardAccess, coordinator_of
 from gangline.spec.gang.podset import TRACKERS_KEY
-from gangline.spec.gang.shard_access import SHARDS_KEY, ShardAccess
 
 _GROUP_VERSION = "networking.k8s.io/v1"
 _MONITORING_NAMESPACES = ("monitoring",)

@@ -3,7 +3,7 @@
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.labels import DEADLINE, INDEX
 from gangline.launch.kubernetes.objects.render_context import RenderContext
-from gangline.spec.gang.coordinator import coordinator_of
+from gangline.spec.gang.driver_orders import coordinator_of
 from gangline.spec.gang.podset import PodSet
 
 RENDEZVOUS_PORT, CONTROL_PORT, READY_PORT = 29_500, 29_501, 29_502

@@ -28,7 +28,7 @@ from gangline.launch.kubernetes.objects.trainjob import (
 )
 from gangline.launch.kubernetes.objects.volcano import pod_group, pod_groups_path
 from gangline.spec.config.site import LaunchTable, PodTable
-from gangline.spec.gang.coordinator import coordinator_of
+from gangline.spec.gang.driver_orders import coordinator_of
 from gangline.spec.gang.podset import PodSet
 
 __all__ = [
