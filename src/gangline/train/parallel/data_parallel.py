@@ -1,10 +1,10 @@
 """Data parallelism: DDP, FSDP2, replication of tensor-parallel modules, and the protocol of a wrapped model."""
 
-import time
 import warnings
 from typing import Any, Protocol, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
@@ -15,10 +15,16 @@ from gangline.errors import ConfigError
 from gangline.spec.plan import Precision
 from gangline.train.account.clock import WaitMeter
 from gangline.train.parallel.call_order import BlockCalls
-from gangline.train.parallel.collective_timing import time_shards
 from gangline.train.parallel.compress.factory import DdpHook, ShardHook
 from gangline.train.parallel.precision import shard_policy
-from gangline.train.runtime.torch_compat import GradBucket, queue_callback, replicate
+from gangline.train.runtime.torch_compat import (
+    DefaultAllGather,
+    DefaultReduceScatter,
+    GradBucket,
+    fsdp_collectives,
+    queue_callback,
+    replicate,
+)
 
 
 class ParallelModel(Protocol):
@@ -106,10 +112,8 @@ class Replicated:
         """Let `hook` reduce buckets of gradients, before the first backward pass; what it blocks counts as waiting."""
 
         def reduce_bucket(state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-            start = time.monotonic()
-            future = hook(state, bucket)
-            self._waits.add(time.monotonic() - start)
-            return future
+            with self._waits.timed():
+                return hook(state, bucket)
 
         self._ddp.register_comm_hook(None, reduce_bucket)
 
@@ -229,3 +233,46 @@ def replicate_module(
     """Average gradients that no inner call averages over `mesh`, in the precision `reduce`; all ranks must call."""
     warnings.filterwarnings("ignore", message=VIEW_WARNING)
     replicate(module, mesh=mesh, mp_policy=shard_policy(precision, is_root=is_root, reduce=reduce))
+
+
+def time_shards(module: FSDPModule, waits: WaitMeter) -> None:
+    """Count the time in which `module` gathers parameters and scatters gradients as waiting."""
+    module.set_custom_all_gather(_AllGather(waits))
+    module.set_custom_reduce_scatter(_ReduceScatter(waits))
+
+
+def time_replicas(waits: WaitMeter) -> None:
+    """Count the time of FSDP2's averages among replicas as waiting, for the life of this process."""
+    fsdp_collectives.dist = _Distributed(waits)  # type: ignore[attr-defined,assignment]  # replaces that module
+
+
+class _AllGather(DefaultAllGather):
+    def __init__(self, waits: WaitMeter) -> None:
+        self._waits = waits
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self._waits.timed():
+            return super().__call__(*args, **kwargs)
+
+
+class _ReduceScatter(DefaultReduceScatter):
+    def __init__(self, waits: WaitMeter) -> None:
+        self._waits = waits
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self._waits.timed():
+            return super().__call__(*args, **kwargs)
+
+
+class _Distributed:
+    """`torch.distributed` as FSDP2 sees it."""
+
+    def __init__(self, waits: WaitMeter) -> None:
+        self._waits = waits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(dist, name)
+
+    def all_reduce(self, *args: Any, **kwargs: Any) -> Any:
+        with self._waits.timed():
+            return dist.all_reduce(*args, **kwargs)

@@ -1,5 +1,9 @@
-"""Local SGD and DiLoCo: replicas train independently for some steps, then an outer step combines them."""
+"""Outer steps: parts of a run train apart, and exchange weights every some steps.
 
+Those of replicas are here, local SGD and DiLoCo; those of workers with a parameter server in `train.parameters.worker`.
+"""
+
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -14,32 +18,75 @@ from gangline.spec.compression import Compression
 from gangline.spec.strategies import traits_of
 from gangline.train.parallel.compress.bucket import Bucket, Compressor, Piece
 from gangline.train.parallel.compress.collectives import GradientCollectives
+from gangline.train.parallel.compress.compressors import Uncompressed
 from gangline.train.parallel.compress.factory import make_compressor
-from gangline.train.parallel.compress.half import Uncompressed
 from gangline.train.runtime.context import RankContext
 
 BUCKET_BYTES = 25 * 2**20
 _INNER, _MOMENTUM = "inner/", "outer_momentum/"
 
 
+class Position(Protocol):
+    """Where a training is."""
+
+    step: int
+    cursor: int
+
+
+class OuterStep(Protocol):
+    """What the engine calls; all ranks of a gang make the same calls."""
+
+    @abstractmethod
+    def agree(self, norm: float, *, loss: float, weight: float, device: torch.device) -> float:
+        """Norm of the gradients of a step, equal on all ranks; called with its loss and weight. Collective."""
+
+    def begin(self, progress: Position) -> bool:
+        """Called once, after a resume and before the first step; as `advance`."""
+        return self.advance(progress)
+
+    @abstractmethod
+    def step(self, *, due: bool) -> None:
+        """Exchange weights after a step; not `due`: only a save or a stop asks for it. Collective."""
+
+    def advance(self, progress: Position) -> bool:  # noqa: ARG002  replicas take the samples that come next
+        """Move `progress` to the samples that come next; False: this gang was asked to stop. Collective."""
+        return True
+
+    def close(self) -> None:
+        """Called at the end of a training."""
+        return
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """State that checkpoints hold, equal on all ranks."""
+        return {}
+
+    def own_tensors(self) -> Mapping[str, Tensor]:
+        """State that checkpoints hold, of this rank alone."""
+        return {}
+
+    def restore(self, own: Mapping[str, Tensor]) -> None:  # noqa: ARG002  that of a worker is in the store
+        """Called after a resume with this rank's own tensors."""
+        return
+
+
 class OuterRule(Protocol):
     """Rule that combines replicas."""
 
+    @abstractmethod
     def combine(self) -> None:
         """Make the weights of all replicas equal; collective over the replicas."""
-        ...
 
     def resumed(self) -> None:
         """The weights were replaced, equally on all replicas; local."""
-        ...
+        return
 
     def momentum(self) -> Mapping[str, Tensor]:
         """Outer momentum by parameter, equal on all replicas."""
-        ...
+        return {}
 
 
-class ReplicaStep:
-    """Outer steps of one training; every rank of the gang makes the same calls."""
+class ReplicaStep(OuterStep):
+    """Outer steps of replicas: they combine their weights."""
 
     def __init__(self, context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """`model` is bare; `optimizer` is the inner one."""
@@ -62,25 +109,12 @@ class ReplicaStep:
         self._wire.mean(mean)
         return float(mean)
 
-    def begin(self, progress: object) -> bool:
-        """Go on where the checkpoint ended."""
-        del progress
-        return True
-
     @torch.no_grad()
     def step(self, *, due: bool) -> None:
         """Combine the replicas, before a save also if it is not due. Collective."""
         del due
         self._rule.combine()
         self._plain(self._buffers)
-
-    def advance(self, progress: object) -> bool:
-        """Go on with the next samples."""
-        del progress
-        return True
-
-    def close(self) -> None:
-        """Nothing is left to do."""
 
     def tensors(self) -> Mapping[str, Tensor]:
         return {_MOMENTUM + name: each for name, each in self._rule.momentum().items()}
@@ -116,7 +150,7 @@ def make_outer_step(context: RankContext, model: nn.Module, optimizer: torch.opt
     return ReplicaStep(context, model, optimizer)
 
 
-class Mean:
+class Mean(OuterRule):
     """Local SGD: the mean of the weights."""
 
     def __init__(self, model: nn.Module, average: "Average") -> None:
@@ -125,14 +159,8 @@ class Mean:
     def combine(self) -> None:
         self._average({name: each.detach() for name, each in self._weights.items()})
 
-    def resumed(self) -> None:
-        """Nothing to do: no state is kept between outer steps."""
 
-    def momentum(self) -> Mapping[str, Tensor]:
-        return {}
-
-
-class DiLoCo:
+class DiLoCo(OuterRule):
     """DiLoCo: torch's SGD over the last combined weights, with the averaged change since then as gradient."""
 
     def __init__(self, model: nn.Module, average: "Average", compression: Compression) -> None:
