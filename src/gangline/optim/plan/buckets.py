@@ -25,6 +25,11 @@ class GradientBuffer:
     sizes: tuple[int, ...]
     """Elements of each."""
 
+    @property
+    def boundaries(self) -> tuple[int, ...]:
+        """0 and the end of every tensor, in elements."""
+        return tuple(accumulate(self.sizes, initial=0))
+
 
 def buckets(matrices: Sequence[LogicalMatrix], limit: Elements | None) -> tuple[GradientBuffer, ...]:
     """Buckets of reversed model order, each closed once it reaches `limit`; None: one for all."""
