@@ -41,9 +41,8 @@ from gangline.spec.plan import Plan
 from gangline.train.account.clock import PhaseClock
 from gangline.train.account.event_log import EventLog
 from gangline.train.loop.gradient_norm import align_gradients
-from gangline.train.parallel.line_optimizer import line_optimizer
+from gangline.train.parallel.line_optimizer import line_optimizer, place_state, split_groups_by_mesh
 from gangline.train.parallel.local_sgd import local
-from gangline.train.parallel.optimizer_state import place_state, split_groups_by_mesh
 from gangline.train.parallel.state_on_disk import StateWindow
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.device_mesh import Meshes

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from gangline.errors import TrainingError
 from gangline.optim.plan.costs import ShampooSpec
-from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options
-from gangline.optim.rules.precision import ieee_products
+from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options, ieee_products
 from gangline.spec.config.matrix_options import ShampooOptions
 
 SIDES = ("left", "right")

@@ -29,7 +29,7 @@ from gangline.spec.plan import Job, Plan
 from gangline.train import heartbeat
 from gangline.train.account.clock import PhaseClock
 from gangline.train.account.event_log import EventLog
-from gangline.train.account.reported_numbers import as_numbers
+from gangline.train.account.reports import as_numbers
 from gangline.train.account.results import losses_of, write_result
 from gangline.train.api.measured_weights import MeasuredWeights
 from gangline.train.loop.batches import StepData
@@ -40,8 +40,7 @@ from gangline.train.loop.sample_order import SampleSpan
 from gangline.train.model.wrap import wrap
 from gangline.train.parallel.context_parallel import SequenceCut
 from gangline.train.parallel.data_parallel import ParallelModel
-from gangline.train.parallel.line_optimizer import line_optimizer
-from gangline.train.parallel.optimizer_state import place_state
+from gangline.train.parallel.line_optimizer import line_optimizer, place_state
 from gangline.train.parallel.precision import COMPUTE
 from gangline.train.rank.joining import join, join_single_process
 from gangline.train.runtime import context as contexts

@@ -29,8 +29,8 @@ from gangline.train.loop.step import ControlMessage, StepSums, Update
 from gangline.train.loop.step_metrics import StepMetrics
 from gangline.train.moe import MoE, use_of_experts
 from gangline.train.parallel.data_parallel import ParallelModel, Replicated
+from gangline.train.parallel.line_optimizer import split_groups_by_mesh
 from gangline.train.parallel.local_sgd import is_due
-from gangline.train.parallel.optimizer_state import split_groups_by_mesh
 from gangline.train.parallel.precision import grad_scaler
 from gangline.train.parameters.worker import WorkerStep, outer_step_of
 from gangline.train.profiling.requests import Profiling, RequestWatcher

@@ -15,8 +15,7 @@ from gangline.train.model.wrap import wrap
 from gangline.train.parallel.chunked_loss import ChunkedLoss
 from gangline.train.parallel.context_parallel import SequenceCut
 from gangline.train.parallel.data_parallel import ParallelModel
-from gangline.train.parallel.line_optimizer import line_optimizer
-from gangline.train.parallel.optimizer_state import place_state
+from gangline.train.parallel.line_optimizer import line_optimizer, place_state
 from gangline.train.parallel.precision import autocast
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.initialization import Initializer
