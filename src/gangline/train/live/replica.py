@@ -59,7 +59,10 @@ class Replica:
         """Restore a new training from the living ranks, or else from the newest checkpoint. Collective."""
         if recover(self._context, engine, self._retained):
             self._engine = engine
-            self._emit_redone(engine)
+            cursor, skipped, _ = engine.next_samples
+            if self._retained.step >= 0 and engine.has_more:
+                _, after = next_positions(cursor, self._context.plan.global_batch, skipped)
+                self._context.events.emit("redone", step=engine.progress.step + 1, samples=[cursor, after])
             self._retained = RetainedState()
             heartbeat.beat(engine.progress.step)
             engine.save_again()
@@ -67,13 +70,6 @@ class Replica:
             engine.resume()
             self._engine = engine
             self._context.redone_until = max(self._context.redone_until, self._retained.step)
-
-    def _emit_redone(self, engine: TrainingEngine) -> None:
-        """Report the samples of the interrupted step, which all ranks take again."""
-        cursor, skipped, _ = engine.next_samples
-        if self._retained.step >= 0 and engine.has_more:
-            _, after = next_positions(cursor, self._context.plan.global_batch, skipped)
-            self._context.events.emit("redone", step=engine.progress.step + 1, samples=[cursor, after])
 
     def _leave(self, reason: str) -> None:
         """Retain the state and end the training."""
@@ -190,7 +186,10 @@ def recover(context: RankContext, engine: TrainingEngine, retained: RetainedStat
     tensors = known.open(engine, names)  # owners of matrices have state that others lack
     if context.rank == source:
         retained.fill(tensors)
-    size = _broadcast(context, tensors, source)
+    group, parts = context.meshes.group("dp_replicate"), [local(each.detach()) for each in tensors.values()]
+    for part in parts:
+        dist.broadcast(part, source, group=group)
+    size = sum(part.nbytes for part in parts)
     _restore_generators(context, engine, retained, newest)
     context.events.emit(
         "healed", step=newest, cursor=engine.progress.cursor, source=source, had=retained.step, steps=steps,
@@ -217,14 +216,6 @@ def newest_whole(steps: Sequence[int], pieces: Sequence[Piece]) -> tuple[int, Ma
     newest = max(set.intersection(*retained.values()), default=NO_STEP)
     ranks = [rank for rank, step in enumerate(steps) if step == newest]
     return newest, {pieces[rank]: rank for rank in reversed(ranks)}
-
-
-def _broadcast(context: RankContext, tensors: Mapping[str, Tensor], source: int) -> int:
-    """Send this rank's piece from `source` to its other holders; returns the bytes that each received."""
-    group, parts = context.meshes.group("dp_replicate"), [local(each.detach()) for each in tensors.values()]
-    for part in parts:
-        dist.broadcast(part, source, group=group)
-    return sum(part.nbytes for part in parts)
 
 
 def _restore_generators(context: RankContext, engine: TrainingEngine, retained: RetainedState, step: int) -> None:

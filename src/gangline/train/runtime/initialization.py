@@ -140,7 +140,8 @@ class _CountWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its h
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    return int(tensor.untypedstorage_of()._cdata)  # noqa: SLF001  # meta tensors have no address
+    """Identity of the storage of a tensor, also of one on the meta device and of a fake one."""
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001  # these have no address
 
 
 @contextmanager

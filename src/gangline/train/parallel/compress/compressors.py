@@ -151,7 +151,10 @@ class PowerSGD(ErrorFeedback):
         q = [matrix.T @ factor for matrix, factor in zip(matrices, p, strict=True)]
         self._share(q)
         for piece, left, right in zip(thin, p, q, strict=True):
-            self._take(piece, left, right)
+            self._factors[piece.name] = right
+            product = (left @ right.T).view_as(piece.grad)
+            self.keep(piece, piece.grad - product)
+            piece.grad.copy_(product)
         return finished(bucket.flat)
 
     def state(self) -> dict[str, Tensor]:
@@ -188,13 +191,6 @@ class PowerSGD(ErrorFeedback):
         self._wire.mean(flat)
         for each, part in zip(tensors, torch.split(flat, [each.numel() for each in tensors]), strict=True):
             each.copy_(part.view_as(each))
-
-    def _take(self, piece: Piece, p: Tensor, q: Tensor) -> None:
-        """Store Q and the error, and write the product into the gradient."""
-        self._factors[piece.name] = q
-        product = (p @ q.T).view_as(piece.grad)
-        self.keep(piece, piece.grad - product)
-        piece.grad.copy_(product)
 
 
 def orthogonal(factor: Tensor) -> Tensor:
