@@ -185,7 +185,12 @@ class Session:
             raise UsageError(
                 "session.optimizer: wanted the model that parallelize(model, session) returned, found another one"
             )
-        optimizer = self._make_optimizer(self._wrapped.bare, make)
+        bare = self._wrapped.bare
+        if make is None:
+            optimizer = line_optimizer(bare, self.context, self._hints)
+        else:
+            made = require_optimizer(make(bare), "session.optimizer(model, make)")
+            optimizer = place_state(made, self.context)
         steps = (self._job.steps or self.plan.last_step) if self._job.train else 0
         job = TrainingJob(seed=self.seed, steps=steps, number=0 if self.plan.jobs else None)
         self._engine = TrainingEngine(self.context, self._wrapped, optimizer, job)
@@ -279,14 +284,6 @@ class Session:
     def expect(self, seconds: float) -> None:
         """Announce up to `seconds` without a step: the watchdog waits as long."""
         heartbeat.expect(seconds)
-
-    def _make_optimizer(
-        self, bare: nn.Module, make: Callable[[nn.Module], torch.optim.Optimizer] | None
-    ) -> torch.optim.Optimizer:
-        if make is None:
-            return line_optimizer(bare, self.context, self._hints)
-        made = require_optimizer(make(bare), "session.optimizer(model, make)")
-        return place_state(made, self.context)
 
     @property
     def _job(self) -> Job:

@@ -18,6 +18,7 @@ from torch import Tensor
 from gangline.checkpoint.peers import Peers
 from gangline.checkpoint.state import initialise_optimizer, live_state, restore_numbers
 from gangline.keeper.ipc.environment import RankEnvironment
+from gangline.optim.executors.rank_updates import local_part
 from gangline.spec.mesh import Mesh
 from gangline.train import heartbeat
 from gangline.train.live.rejoin import await_next_generation, rejoin
@@ -25,7 +26,6 @@ from gangline.train.loop.checkpointing import TrainingProgress
 from gangline.train.loop.engine import TrainingEngine
 from gangline.train.loop.random_state import generator_state, restore_generators, seed_everything
 from gangline.train.loop.sample_order import next_positions
-from gangline.train.parallel.local_sgd import local
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.device_mesh import Meshes
 from gangline.train.runtime.error_classification import describe, is_peer_loss
@@ -144,7 +144,7 @@ class RetainedState:
         before_step, before = engine.generator_snapshot or (-1, {})
         now = progress.step + (before_step == progress.step)  # an interrupted step has drawn all its numbers
         own = {
-            name: local(tensor.detach()) for name, tensor in state.tensors.items()
+            name: local_part(tensor.detach()) for name, tensor in state.tensors.items()
         }  # without a mesh, which would hold connections
         return RetainedState(numbers, own, {now: generator_state()} | {before_step: before})
 
@@ -163,7 +163,7 @@ class RetainedState:
         """Copy the retained tensors into `tensors`; local."""
         with torch.no_grad():
             for name, tensor in tensors.items():
-                local(tensor).copy_(self.tensors[name])
+                local_part(tensor).copy_(self.tensors[name])
 
 
 Piece = tuple[int, ...]
@@ -186,7 +186,7 @@ def recover(context: RankContext, engine: TrainingEngine, retained: RetainedStat
     tensors = known.open(engine, names)  # owners of matrices have state that others lack
     if context.rank == source:
         retained.fill(tensors)
-    group, parts = context.meshes.group("dp_replicate"), [local(each.detach()) for each in tensors.values()]
+    group, parts = context.meshes.group("dp_replicate"), [local_part(each.detach()) for each in tensors.values()]
     for part in parts:
         dist.broadcast(part, source, group=group)
     size = sum(part.nbytes for part in parts)

@@ -9,11 +9,11 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from gangline.checkpoint.format.index import OPTIMIZER
 from gangline.checkpoint.state import live_state
 from gangline.errors import ConfigError
+from gangline.optim.executors.rank_updates import local_part
 from gangline.spec.compression import Compression
 from gangline.spec.strategies import traits_of
 from gangline.train.parallel.compress.bucket import Bucket, Compressor, Piece
@@ -121,14 +121,14 @@ class ReplicaStep(OuterStep):
 
     def own_tensors(self) -> Mapping[str, Tensor]:
         """State of the inner optimizer, which differs between replicas."""
-        return {_INNER + name: local(each) for name, each in self._inner().items()}
+        return {_INNER + name: local_part(each) for name, each in self._inner().items()}
 
     @torch.no_grad()
     def restore(self, own: Mapping[str, Tensor]) -> None:
         """Restore the inner state; if another number of ranks saved it, all replicas start from that of one."""
         for name, each in self._inner().items():
             if _INNER + name in own:
-                local(each).copy_(own[_INNER + name])
+                local_part(each).copy_(own[_INNER + name])
         self._rule.resumed()
 
     def _inner(self) -> dict[str, Tensor]:
@@ -203,7 +203,7 @@ class Average:
     def __call__(self, tensors: Mapping[str, Tensor]) -> None:
         """Average in place, shards with the same shards of other replicas. Collective."""
         for names in self._buckets(tensors):
-            parts = [local(tensors[name]) for name in names]
+            parts = [local_part(tensors[name]) for name in names]
             flat = torch.cat([each.reshape(-1) for each in parts])
             views = torch.split(flat, [each.numel() for each in parts])
             pieces = [Piece(n, v.view_as(part)) for n, v, part in zip(names, views, parts, strict=True)]
@@ -215,7 +215,7 @@ class Average:
         names: list[str] = []
         size = 0
         for name, each in tensors.items():
-            size += local(each).nbytes
+            size += local_part(each).nbytes
             names.append(name)
             if size >= self._bucket_bytes:
                 yield names
@@ -227,11 +227,6 @@ class Average:
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """Parameters with gradients, by name."""
     return {name: each for name, each in model.named_parameters() if each.requires_grad}
-
-
-def local(tensor: Tensor) -> Tensor:
-    """This rank's shard, without a copy."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def is_due(step: int, *, every: int, outer: int = 1) -> bool:
