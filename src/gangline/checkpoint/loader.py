@@ -70,10 +70,12 @@ class CopiedCheckpoint:
 
     @property
     def store(self) -> ObjectStore:
+        """Copies of this node."""
         return self.copies.store
 
     @property
     def is_whole(self) -> bool:
+        """Whether `store` has all of its files."""
         return False
 
     def fetch_metadata(self) -> None:
