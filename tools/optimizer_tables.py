@@ -13,11 +13,10 @@ from gangline.optim.plan.groups import (
     group_times,
     grown,
     plan_groups,
+    run_pipeline,
 )
 from gangline.optim.plan.matrix import LogicalMatrix
-from gangline.optim.plan.optimum_bound import least_makespan
-from gangline.optim.plan.owners import WorkItem, balance_ratio, loads_of, owner_map
-from gangline.optim.plan.pipeline import run_pipeline
+from gangline.optim.plan.owners import WorkItem, balance_ratio, least_makespan, loads_of, owner_map
 from gangline.optim.plan.simulate import simulate
 from gangline.units import Elements
 from tools.published_schemes import (

@@ -7,7 +7,7 @@ from torch.distributed.algorithms.model_averaging.averagers import PeriodicModel
 
 from gangline.train.account.clock import WaitMeter
 from gangline.train.parallel.compress.collectives import GradientCollectives
-from gangline.train.parallel.compress.half import Uncompressed
+from gangline.train.parallel.compress.compressors import Uncompressed
 from gangline.train.parallel.local_sgd import Average, Mean
 
 

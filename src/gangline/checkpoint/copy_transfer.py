@@ -52,11 +52,6 @@ def transfer_files(transfers: Sequence[FileTransfer], copies: NodeCopies, peers:
     peers.run_on_all(lambda: _raise_first(errors))
 
 
-def _sizes(size: int) -> Iterator[int]:
-    for start in range(0, size, PIECE_BYTES):
-        yield min(PIECE_BYTES, size - start)
-
-
 def _pieces_of(each: FileTransfer, copies: NodeCopies, errors: list[StorageError]) -> Iterable[Tensor]:
     """The file's bytes; zeros if it cannot be read, because the receiver waits for them."""
     try:
@@ -69,7 +64,7 @@ def _pieces_of(each: FileTransfer, copies: NodeCopies, errors: list[StorageError
 
 def _receive_pieces(each: FileTransfer, source: int, group: dist.ProcessGroup) -> Iterator[memoryview]:
     """Pieces as they arrive; the next one is received while a piece is written."""
-    sizes = list(_sizes(each.size_bytes))
+    sizes = [min(PIECE_BYTES, each.size_bytes - start) for start in range(0, each.size_bytes, PIECE_BYTES)]
     buffers = torch.empty((2, max(sizes, default=0)), dtype=torch.uint8)
     waiting = [_receive(buffers[0, :size], source, group) for size in sizes[:1]]
     for number, size in enumerate(sizes):

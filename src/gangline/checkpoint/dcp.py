@@ -6,6 +6,7 @@ torch plans who writes a replica and which chunks overlap. `CheckpointException`
 
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -43,39 +44,34 @@ _SINGLE_PROCESS = "torch.distributed is disabled, unavailable or uninitialized"
 
 def save(state: dict[str, Any], *, writer: StorageWriter, planner: SavePlanner, peers: Peers) -> None:
     """Plan, deduplicate and write on all ranks; raises the same `GanglineError` on all."""
-    _ignore_single_process_warning(peers)
-    try:
+    with _own_errors(peers):
         state_dict_saver.save(
             state, storage_writer=writer, planner=planner, process_group=peers.group, no_dist=peers.alone
         )
-    except CheckpointException as error:
-        raise _first_error(error) from error
 
 
 def load(state: dict[str, Any], *, reader: StorageReader, planner: LoadPlanner, peers: Peers) -> None:
     """Plan and read into the tensors of `state`, in place; raises the same `GanglineError` on all ranks."""
-    _ignore_single_process_warning(peers)
-    try:
+    with _own_errors(peers):
         state_dict_loader.load(
             state, storage_reader=reader, planner=planner, process_group=peers.group, no_dist=peers.alone
         )
+
+
+@contextmanager
+def _own_errors(peers: Peers) -> Iterator[None]:
+    if peers.alone:
+        warnings.filterwarnings("ignore", message=_SINGLE_PROCESS, category=UserWarning)
+    try:
+        yield
     except CheckpointException as error:
         raise _first_error(error) from error
 
 
-def _ignore_single_process_warning(peers: Peers) -> None:
-    if peers.alone:
-        warnings.filterwarnings("ignore", message=_SINGLE_PROCESS, category=UserWarning)
-
-
 def _first_error(error: CheckpointException) -> GanglineError:
     """The error to raise: damage and stale generations before an unavailable store, then the lowest rank."""
-    found = [(rank, _translate(rank, wrapped[0])) for rank, wrapped in sorted(error.failures.items())]
-    return min(found, key=lambda each: (_weight(each[1]), each[0]))[1]
-
-
-def _weight(error: GanglineError) -> int:
-    return 0 if isinstance(error, IntegrityError) else 2 if isinstance(error, StorageError) else 1
+    found = [_translate(rank, wrapped[0]) for rank, wrapped in sorted(error.failures.items())]
+    return min(found, key=lambda each: 0 if isinstance(each, IntegrityError) else 1 + isinstance(each, StorageError))
 
 
 def _translate(rank: int, error: BaseException) -> GanglineError:
@@ -145,13 +141,8 @@ def _numbers_once(plans: list[SavePlan]) -> Iterator[SavePlan]:
     seen: set[MetadataIndex] = set()
     for plan in plans:
         items = [item for item in plan.items if item.index not in seen]
-        seen.update(item.index for item in items if _num_elements(item) == 1)
+        seen.update(each.index for each in items if each.tensor_data and each.tensor_data.chunk.sizes.numel() == 1)
         yield replace(plan, items=items, planner_data=None)
-
-
-def _num_elements(item: WriteItem) -> int:
-    assert item.tensor_data is not None
-    return item.tensor_data.chunk.sizes.numel()
 
 
 def _write_item(name: str, staged: StagedTensor) -> WriteItem | None:

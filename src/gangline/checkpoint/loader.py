@@ -1,11 +1,12 @@
 """Loads the newest checkpoint that verifies into a model and its optimizer, whatever plan wrote it.
 
+It is read from the store, or from the copies that the nodes have together.
 Extra tensors of a strategy are filled if the checkpoint has them; others keep their values, and notes say so.
 Parameters may be fused in the checkpoint where the model has them split, or the other way round.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,21 +15,148 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from gangline.checkpoint import dcp
+from gangline.checkpoint.copy_transfer import FileTransfer, transfer_files
 from gangline.checkpoint.dcp import StrictLoadPlanner
 from gangline.checkpoint.format.folder import CheckpointFolder, CheckpointState
 from gangline.checkpoint.format.fused_names import fusions
 from gangline.checkpoint.format.fused_state import ConvertedState, Numbers, convert
 from gangline.checkpoint.format.index import EXTRA, MODEL, OPTIMIZER, RANKS, Index, own_head
-from gangline.checkpoint.format.manifest import MANIFEST, Manifest, RefusedCheckpoint, list_checkpoints
+from gangline.checkpoint.format.manifest import MANIFEST, Manifest, RefusedCheckpoint, list_checkpoints, read_manifest
 from gangline.checkpoint.host_tensors import DTYPES, local_chunk
 from gangline.checkpoint.node_copies import NodeCopies
 from gangline.checkpoint.peers import Peers
 from gangline.checkpoint.reader import CheckpointReader
-from gangline.checkpoint.sources import CheckpointSource, CopiedCheckpoint, StoredCheckpoint, find_copies
 from gangline.checkpoint.state import LiveState, initialise_optimizer, live_state, restore_numbers
 from gangline.errors import ConfigError, GanglineError, IntegrityError, StorageError
 from gangline.spec.plan import FusedParameter
 from gangline.storage.objects.protocol import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """A checkpoint in the store, where every rank can read every file."""
+
+    folder: str
+    step: int
+    """Step after which it was saved."""
+    store: ObjectStore
+    is_whole: bool = True
+    """Whether `store` has all of its files."""
+
+    def fetch_metadata(self) -> None:
+        """Manifest, index and state are readable on every rank."""
+
+    def fetch(self, names: Collection[str]) -> int:
+        """Make files readable that this rank needs; the bytes that nodes sent each other for that. Collective."""
+        del names
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedCheckpoint:
+    """A checkpoint that the nodes have completely between them; its calls are collective over `peers`."""
+
+    folder: str
+    """Folder name in the store: `<prefix>/step-00000200`."""
+    step: int
+    wanted: dict[str, int]
+    """Its files and their sizes, the manifest among them."""
+    nodes: tuple[int, ...]
+    """Node of each rank."""
+    held: tuple[frozenset[str], ...]
+    """Complete files that each rank's node has."""
+    copies: NodeCopies
+    peers: Peers
+
+    @property
+    def store(self) -> ObjectStore:
+        """Copies of this node."""
+        return self.copies.store
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether `store` has all of its files."""
+        return False
+
+    def fetch_metadata(self) -> None:
+        """Manifest, index and state to every node."""
+        self.fetch([name for name in self.wanted if name.endswith(".json")])
+
+    def fetch(self, names: Collection[str]) -> int:
+        """Copy `names`, which may differ from rank to rank, to this rank's node; raises on all ranks alike."""
+        missing = sorted(set(names) - self.held[self.peers.rank])
+        transfers = self._transfers(self.peers.gather(missing))
+        try:
+            transfer_files(transfers, self.copies, self.peers)
+        except StorageError as error:
+            raise RefusedCheckpoint(MANIFEST, str(error)) from error
+        return sum(each.size_bytes for each in transfers)
+
+    def _transfers(self, missing: list[list[str]]) -> list[FileTransfer]:
+        """One transfer for each node and missing file; the ranks that have the file take turns as source."""
+        transfers: dict[tuple[int, str], FileTransfer] = {}
+        for target, names in enumerate(missing):
+            for name in names:
+                holders = [rank for rank, held in enumerate(self.held) if name in held]
+                source = holders[len(transfers) % len(holders)]
+                found = FileTransfer(f"{self.folder}/{name}", self.wanted[name], source, target)
+                transfers.setdefault((self.nodes[target], name), found)
+        return sorted(transfers.values())
+
+
+CheckpointSource = StoredCheckpoint | CopiedCheckpoint
+"""One checkpoint that is not verified yet; every call is collective."""
+
+
+def find_copies(copies: NodeCopies, prefix: str, key: bytes, peers: Peers) -> list[CopiedCheckpoint]:
+    """Checkpoints below `prefix` that the nodes have completely between them, newest first; collective."""
+    gathered = peers.gather([copies.node, _scan(copies, prefix, key)])
+    nodes = tuple(node for node, _ in gathered)
+    found = []
+    for folder in sorted({folder for _, of_rank in gathered for folder in of_rank}, reverse=True):
+        views = [_NodeView(**of_rank.get(folder, {})) for _, of_rank in gathered]
+        newest = max(range(peers.size), key=lambda rank: (views[rank].generation, -rank))
+        if views[newest].generation < 0:
+            continue
+        step, wanted = peers.broadcast(_wanted(copies, folder, key) if peers.rank == newest else None, source=newest)
+        held = tuple(frozenset(name for name, size in each.files.items() if wanted.get(name) == size) for each in views)
+        if wanted.keys() <= frozenset().union(*held):
+            found.append(CopiedCheckpoint(folder, step, wanted, nodes, held, copies, peers))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeView:
+    """What the node of a rank has of one checkpoint."""
+
+    generation: int = -1
+    """Generation that the manifest names; -1 if none verifies."""
+    files: dict[str, int] = field(default_factory=dict)
+
+
+def _scan(copies: NodeCopies, prefix: str, key: bytes) -> dict[str, Any]:
+    """Checkpoint folder -> fields of `_NodeView`; empty if the copies cannot be read."""
+    try:
+        return {
+            folder: {"generation": _generation(copies, folder, key), "files": files}
+            for folder, files in copies.sizes(prefix).items()
+        }
+    except StorageError:
+        return {}
+
+
+def _generation(copies: NodeCopies, folder: str, key: bytes) -> int:
+    try:
+        return read_manifest(copies.store, folder, key).generation
+    except RefusedCheckpoint:
+        return -1
+
+
+def _wanted(copies: NodeCopies, folder: str, key: bytes) -> tuple[int, dict[str, int]]:
+    """Step and files of a checkpoint, the manifest included."""
+    manifest = read_manifest(copies.store, folder, key)
+    files = {name: entry.size_bytes for name, entry in manifest.files.items()}
+    return manifest.step, files | {MANIFEST: copies.path(f"{folder}/{MANIFEST}").stat().st_size}
 
 
 def wanted_extras(index: Index, extra: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
@@ -52,12 +180,8 @@ def own_extras(index: Index, head: str) -> tuple[dict[str, Tensor], list[str]]:
     own = {name: index.tensors[name] for name in index.names(head)}
     fresh = {name: torch.empty(each.shape, dtype=DTYPES[each.dtype]) for name, each in own.items()}
     others = [] if own else index.names(RANKS)
-    notes = (
-        [f"tensors of single ranks ({others[0]}, ...) belong to another number of ranks: they are not loaded"]
-        if others
-        else []
-    )
-    return fresh, notes
+    note = "tensors of single ranks ({}, ...) belong to another number of ranks: they are not loaded"
+    return fresh, [note.format(each) for each in others[:1]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,16 +257,16 @@ def _sources(  # noqa: PLR0917 - what `load` was given
     store: ObjectStore, prefix: str, at: str | None, copies: NodeCopies | None, key: bytes, peers: Peers
 ) -> list[CheckpointSource]:
     """Checkpoints that may be loaded, newest first; of one step the copy before the store's."""
-    found = peers.broadcast(peers.run_on_all(lambda: _stored(store, prefix, at) if peers.rank == 0 else []))
+
+    def stored() -> list[tuple[str, int]]:
+        return [(at, 0)] if at is not None else [(each.prefix, each.step) for each in list_checkpoints(store, prefix)]
+
+    found = peers.broadcast(peers.run_on_all(lambda: stored() if peers.rank == 0 else []))
     sources: list[CheckpointSource] = [StoredCheckpoint(folder, step, store) for folder, step in found]
     have_copies = not peers.maximum(int(copies is None))[0]
     if copies is not None and have_copies and at is None:
         sources = [*find_copies(copies, prefix, key, peers), *sources]
     return sorted(sources, key=lambda source: source.step, reverse=True)
-
-
-def _stored(store: ObjectStore, prefix: str, at: str | None) -> list[tuple[str, int]]:
-    return [(found.prefix, found.step) for found in list_checkpoints(store, prefix)] if at is None else [(at, 0)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ class NodeCopies:
 
     @property
     def store(self) -> FolderStore:
+        """The folder as a store."""
         return FolderStore(self.folder)
 
     def free_bytes(self) -> int:

@@ -62,7 +62,8 @@ class CopyMaker:
     def has_room(self, tensors: Mapping[str, StagedTensor]) -> bool:
         """Whether every node has memory for one more set of copies."""
         own = _SPARE_BYTES + sum(staged.local.nbytes for staged in tensors.values())
-        needed = self._peers.maximum(own)[0] * self._nodes.count(self._copies.node) * (1 + len(self._targets()))
+        targets = _next_nodes(self._nodes, self._copies.node, self._copies.peers)
+        needed = self._peers.maximum(own)[0] * self._nodes.count(self._copies.node) * (1 + len(targets))
         return not self._peers.maximum(int(self._copies.free_bytes() < needed))[0]
 
     def copy(self, tensors: dict[str, StagedTensor], writer: CopyWriter, planner: StagedSavePlanner) -> Manifest:
@@ -80,10 +81,6 @@ class CopyMaker:
         self._peers.run_on_all(self._claim)
         self._peers.run_on_all(lambda: self._upload(folder, manifest, _of_rank(manifest, self._peers.rank)))
         self._peers.run_on_all(lambda: self._seal(folder, manifest))
-
-    def _targets(self) -> list[int]:
-        """Nodes that get this node's files: the next ones in a ring of all nodes."""
-        return _next_nodes(self._nodes, self._copies.node, self._copies.peers)
 
     def _metadata_texts(self, writer: CopyWriter) -> dict[str, str]:
         """Index, state and manifest as text, on the coordinator."""
@@ -143,6 +140,7 @@ def _of_rank(manifest: Manifest, rank: int) -> list[str]:
 
 
 def _next_nodes(nodes: list[int], node: int, wanted: int) -> list[int]:
+    """Nodes that get the files of `node`: the next ones in a ring of all nodes."""
     ring = sorted(set(nodes))
     place = ring.index(node)
     return [ring[(place + step) % len(ring)] for step in range(1, min(wanted, len(ring) - 1) + 1)]

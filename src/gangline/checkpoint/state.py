@@ -163,9 +163,8 @@ def tensor_digests(
     the digests of the names that it holds.
     """
     tensors = live_state(model, optimizer).tensors
-    own = {name: sha256(as_bytes(_full(tensor).cpu())).hexdigest() for name, tensor in sorted(tensors.items())}
+    own = {}
+    for name, tensor in sorted(tensors.items()):
+        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        own[name] = sha256(as_bytes(whole.cpu())).hexdigest()
     return own if group is None else dict(sorted(Peers(group).union(own).items()))
-
-
-def _full(tensor: Tensor) -> Tensor:
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -88,8 +88,11 @@ class CheckpointWriter(StorageWriter):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write this rank's chunks to files of a limited size; done when it returns."""
+        small = [item for item in plan.items if _size(item, planner) <= SMALL_BYTES]
+        large = [item for item in plan.items if _size(item, planner) > SMALL_BYTES]
         results = []
-        for part, items in enumerate(_parts(plan.items, planner)):
+        # a rank that needs small tensors of another one reads one short file
+        for part, items in enumerate(chain(_groups(small, planner), _groups(large, planner))):
             results += self._write_part(part, items, planner)
         future: Future[list[WriteResult]] = Future()
         future.set_result(results)
@@ -135,14 +138,6 @@ class CheckpointWriter(StorageWriter):
         }
 
 
-def _parts(items: list[WriteItem], planner: SavePlanner) -> Iterator[list[WriteItem]]:
-    """Small tensors, then large ones: a rank that needs small tensors of another one reads one short file."""
-    small = [item for item in items if _size(item, planner) <= SMALL_BYTES]
-    large = [item for item in items if _size(item, planner) > SMALL_BYTES]
-    yield from _groups(small, planner)
-    yield from _groups(large, planner)
-
-
 def _groups(items: list[WriteItem], planner: SavePlanner) -> Iterator[list[WriteItem]]:
     """Groups of at most 2 GiB, in order; a larger chunk is a group of its own."""
     group: list[WriteItem] = []
@@ -159,7 +154,7 @@ def _groups(items: list[WriteItem], planner: SavePlanner) -> Iterator[list[Write
 
 
 def _file_blocks(items: list[WriteItem], planner: SavePlanner) -> Iterator[memoryview]:
-    tensors = {_key(item): _tensor(item, planner) for item in items}
+    tensors = {chunk_key(item.index.fqn, item.index.offset or ()): _tensor(item, planner) for item in items}
     head = header_bytes({key: (NAMES[tensor.dtype], tensor.shape) for key, tensor in tensors.items()})
     return in_blocks(chain([torch.frombuffer(bytearray(head), dtype=torch.uint8)], map(flat_bytes, tensors.values())))
 
@@ -172,11 +167,6 @@ def _tensor(item: WriteItem, planner: SavePlanner) -> Tensor:
 
 def _size(item: WriteItem, planner: SavePlanner) -> int:
     return _tensor(item, planner).nbytes
-
-
-def _key(item: WriteItem) -> str:
-    assert item.index.offset is not None
-    return chunk_key(item.index.fqn, item.index.offset)
 
 
 def _index(metadata: Metadata, written: list[WriteResult]) -> Index:

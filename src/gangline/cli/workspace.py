@@ -32,6 +32,7 @@ class Workspace:
 
     @cached_property
     def store(self) -> ObjectStore:
+        """Store of the site."""
         return site_paths.open_site_store(self.repo, self.site, self.environ)
 
     def run(self, run: str | None) -> Record:

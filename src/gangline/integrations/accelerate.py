@@ -21,8 +21,7 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 
 from gangline.integrations.joined import Joined, any_rank, mean_over_ranks, restored, wait_for_all
-from gangline.train.account.evaluations import WeightsPaths
-from gangline.train.account.reported_numbers import as_number
+from gangline.train.account.reports import WeightsPaths, as_number
 
 STATE = "state"
 """Name of the folder in a save."""

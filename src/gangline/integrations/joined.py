@@ -10,7 +10,7 @@ import torch
 from torch import distributed as dist
 
 from gangline.errors import UsageError
-from gangline.train.account.reported_numbers import as_number
+from gangline.train.account.reports import as_number
 from gangline.train.api.measured_weights import fingerprint
 from gangline.train.api.program import Program
 

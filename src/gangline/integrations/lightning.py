@@ -22,7 +22,7 @@ from gangline.errors import ConfigError
 from gangline.integrations.joined import Joined, any_rank, mean_over_ranks, numbers_of, restored
 from gangline.keeper.ipc.environment import RankEnvironment, current_rank
 from gangline.train import heartbeat
-from gangline.train.account.reported_numbers import as_number
+from gangline.train.account.reports import as_number
 
 CHECKPOINT = "lightning.ckpt"
 """Name of the file in a save."""

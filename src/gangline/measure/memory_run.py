@@ -36,14 +36,13 @@ from gangline.measure.live_memory import LiveMemory, simulate_host_copies
 from gangline.measure.model_traces import renew_threads
 from gangline.measure.simulated_matrices import equal_plans, unfollowed_matrices, without_values
 from gangline.measure.simulated_step import SimulatedStep, WholeModelStep
+from gangline.optim.executors.rank_updates import local_part
 from gangline.optim.matrix_optimizer import MatrixOptimizer
 from gangline.spec.plan import Plan
 from gangline.train.account.clock import PhaseClock
 from gangline.train.account.event_log import EventLog
 from gangline.train.loop.gradient_norm import align_gradients
-from gangline.train.parallel.line_optimizer import line_optimizer
-from gangline.train.parallel.local_sgd import local
-from gangline.train.parallel.optimizer_state import place_state, split_groups_by_mesh
+from gangline.train.parallel.line_optimizer import line_optimizer, place_state, split_groups_by_mesh
 from gangline.train.parallel.state_on_disk import StateWindow
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.device_mesh import Meshes
@@ -128,7 +127,7 @@ def peak_of(task: Task, plan: Plan, rank: int) -> RankPeak:
             ):
                 passes.fill()
                 if waits:
-                    memory.move_to_host(map(local, passes.model.parameters()))
+                    memory.move_to_host(map(local_part, passes.model.parameters()))
                 _train(task, passes, context, memory, host=memory.on_host if waits else contextlib.nullcontext)
             return RankPeak(memory.device.peak, memory.host.peak)
 

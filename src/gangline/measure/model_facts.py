@@ -11,12 +11,12 @@ from torch import nn
 from gangline.errors import ConfigError
 from gangline.measure.model_traces import traces_of
 from gangline.optim.routing import named_parameters
+from gangline.train.model.wrap import require_shardable
 from gangline.train.parallel.call_order import require_no_skips
 from gangline.train.parallel.chunked_loss import require_head
 from gangline.train.parallel.context_parallel import require_sequences
 from gangline.train.parallel.expert_parallel import common_experts, find_experts
 from gangline.train.parallel.model_parts import find_blocks, find_embed_and_head, pipeline_pieces
-from gangline.train.parallel.model_requirements import require_shardable
 from gangline.train.parallel.tensor_rules import common_degree
 from gangline.train.runtime.initialization import Initializer
 from gangline.train.task import ParallelHints, Task, hints_of, load_task

@@ -9,6 +9,7 @@ from torch.utils.data import default_collate
 
 from gangline.measure.model_traces import sample_of
 from gangline.spec.strategies import effective_strategy
+from gangline.train.model.wrap import require_shardable
 from gangline.train.parallel.blocks import BlockWrapper
 from gangline.train.parallel.chunked_loss import ChunkedLoss
 from gangline.train.parallel.context_parallel import SequenceCut, join_sequence
@@ -16,7 +17,6 @@ from gangline.train.parallel.data_parallel import ParallelModel, Sharded, Single
 from gangline.train.parallel.expert_parallel import require_experts
 from gangline.train.parallel.memory_savings import require_blocks
 from gangline.train.parallel.model_parts import find_blocks
-from gangline.train.parallel.model_requirements import require_shardable
 from gangline.train.parallel.precision import autocast
 from gangline.train.parallel.tensor_parallel import whole
 from gangline.train.parallel.tensor_rules import require_degree

@@ -21,10 +21,15 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from gangline.errors import ConfigError, TrainingError
-from gangline.optim.executors.agreement import GradientAgreement, require_equal_plans, step_without
+from gangline.optim.executors.agreement import (
+    GradientAgreement,
+    require_alike,
+    require_equal_plans,
+    step_without,
+    step_without_change,
+)
 from gangline.optim.executors.exchange import UpdateExchange
 from gangline.optim.executors.forward_overlap import ForwardOverlap
-from gangline.optim.executors.held_state import require_alike, step_without_change
 from gangline.optim.executors.holders import Holders, ProcessGroups, Ranks, holders_of, ranks_of
 from gangline.optim.executors.matrix_executor import MatrixExecutor
 from gangline.optim.executors.owner_reduction import OwnerReduction

@@ -88,12 +88,6 @@ def _over_ranks(
 ) -> Tensor:
     global num_calls  # noqa: PLW0603  # one counter a process, as there is one exchange
     num_calls += 1
-    _check(inputs, attn_mask)
-    with torch._C.DisableTorchFunction():  # noqa: SLF001  # a mode that catches torch's own attention has led here
-        return _current[0].attend(*inputs, is_causal=is_causal, scale=scale, dropout_p=dropout_p)
-
-
-def _check(inputs: QueryKeyValue, attn_mask: Tensor | None) -> None:
     if attn_mask is not None:
         raise ConfigError(
             "attention over a sequence that is cut (cp > 1) supports no attn_mask: its columns are spread over ranks; "
@@ -105,3 +99,5 @@ def _check(inputs: QueryKeyValue, attn_mask: Tensor | None) -> None:
             "attention over a sequence that is cut (cp > 1) wanted queries and keys of one length as (batch, heads, "
             f"sequence, width), found {shapes[0]} and {shapes[1]}; cp = 1 supports any"
         )
+    with torch._C.DisableTorchFunction():  # noqa: SLF001  # a mode that catches torch's own attention has led here
+        return _current[0].attend(*inputs, is_causal=is_causal, scale=scale, dropout_p=dropout_p)

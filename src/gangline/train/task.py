@@ -15,6 +15,7 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from gangline.errors import ConfigError
@@ -75,6 +76,20 @@ class Task(Protocol):
 REQUIRED = ("build_model", "build_data", "loss")
 
 
+def import_code(module_name: str, key: str) -> ModuleType:
+    """Import a module of the code layer, which is on sys.path.
+
+    Raises:
+        ConfigError: There is no such module; the message begins with `key`.
+    """
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ConfigError(f"{key}: no module {module_name!r} in the code layer") from error
+
+
 def load_task(name: str) -> Task:
     """Import `module:Class` from the code layer, which is on sys.path, and create an instance.
 
@@ -82,12 +97,7 @@ def load_task(name: str) -> Task:
         ConfigError: There is no such module or class, or a required method is missing.
     """
     module_name, _, class_name = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise ConfigError(f"project.task {name!r}: no module {module_name!r} in the code layer") from error
+    module = import_code(module_name, f"project.task {name!r}")
     cls = getattr(module, class_name, None)
     if cls is None:
         found = sorted(k for k, v in vars(module).items() if inspect.isclass(v) and v.__module__ == module_name)

@@ -3,7 +3,7 @@
 import pytest
 
 from gangline.errors import ConfigError
-from gangline.optim.plan.blocks import OUTSIDE, before_use, blocks_of
+from gangline.optim.plan.buckets import OUTSIDE, before_use, blocks_of
 from gangline.optim.plan.build import build_plan
 from gangline.optim.plan.costs import MuonSpec
 from gangline.optim.plan.explain import explain

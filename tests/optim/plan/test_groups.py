@@ -7,8 +7,17 @@ from tests.oracles.event_pipeline import makespan
 from tools import optimizer_tables as tables
 
 from gangline.errors import ConfigError
-from gangline.optim.plan.groups import HostExchangeRate, HostItem, budgets, group_times, grown, plan_groups, slotted
-from gangline.optim.plan.pipeline import GroupTimes, run_pipeline
+from gangline.optim.plan.groups import (
+    GroupTimes,
+    HostExchangeRate,
+    HostItem,
+    budgets,
+    group_times,
+    grown,
+    plan_groups,
+    run_pipeline,
+    slotted,
+)
 from gangline.units import Bytes, Seconds
 
 RATE = HostExchangeRate(bytes_per_second=10.0, latency_seconds=0.1)

@@ -11,8 +11,7 @@ from tools.qwen3 import QWEN3
 
 from gangline.errors import ConfigError
 from gangline.optim.plan.costs import MuonSpec, ShampooSpec, SoapSpec, cost
-from gangline.optim.plan.optimum_bound import least_makespan
-from gangline.optim.plan.owners import WorkItem, balance_ratio, largest_first, loads_of, owner_map
+from gangline.optim.plan.owners import WorkItem, balance_ratio, largest_first, least_makespan, loads_of, owner_map
 from gangline.units import Bytes, Flops, Seconds
 
 

@@ -7,7 +7,7 @@ import pytest
 from gangline.errors import UsageError
 from gangline.spec.gang.status import WeightsFile
 from gangline.spec.output_limits import MOST_EVALUATIONS, MOST_WEIGHTS_FILES
-from gangline.train.account.evaluations import Evaluations, weights_files
+from gangline.train.account.reports import Evaluations, weights_files
 from gangline.train.api.program import Program
 
 

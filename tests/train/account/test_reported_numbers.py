@@ -12,7 +12,7 @@ import torch
 
 from gangline.errors import UsageError
 from gangline.train.account.event_log import to_json
-from gangline.train.account.reported_numbers import as_number, as_numbers
+from gangline.train.account.reports import as_number, as_numbers
 
 
 class Scalar:

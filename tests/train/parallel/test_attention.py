@@ -9,9 +9,14 @@ from tests.train.parallel.long import TASKS
 from torch.nn.functional import scaled_dot_product_attention
 
 from gangline.train import attention
-from gangline.train.parallel.block_attention import AttentionInputs, AttentionOptions, attend, attend_backward
 from gangline.train.parallel.context_parallel import cut_block
-from gangline.train.parallel.ring_attention import block_visibility
+from gangline.train.parallel.ring_attention import (
+    AttentionInputs,
+    AttentionOptions,
+    attend,
+    attend_backward,
+    block_visibility,
+)
 
 
 @pytest.mark.proves("cp: ring attention", oracle="one process", gate="2e-6, gradients 5e-6")

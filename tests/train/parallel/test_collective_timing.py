@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 from gangline.train.account.clock import WaitMeter
-from gangline.train.parallel import collective_timing
+from gangline.train.parallel.data_parallel import time_replicas, time_shards
 from gangline.train.runtime.rendezvous import join_alone, leave
 from gangline.train.runtime.torch_compat import fsdp_collectives
 
@@ -30,9 +30,9 @@ def group():
 def test_work_that_is_under_way_is_torchs_own(group, monkeypatch):
     """Anything that only looks like it is never waited for, and the values of the step before are computed with."""
     module, waits = Module(), WaitMeter()
-    collective_timing.time_shards(module, waits)
+    time_shards(module, waits)
     monkeypatch.setattr(fsdp_collectives, "dist", fsdp_collectives.dist)
-    collective_timing.time_replicas(waits)
+    time_replicas(waits)
     out, given = torch.zeros(4), torch.arange(4.0)
     works = [
         module.gather(out, given, group, async_op=True),

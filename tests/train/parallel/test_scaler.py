@@ -5,7 +5,7 @@ import torch
 from tests.train.parallel.peers import made_up
 from torch.distributed.tensor import DTensor, Shard
 
-from gangline.train.parallel.optimizer_state import split_groups_by_mesh
+from gangline.train.parallel.line_optimizer import split_groups_by_mesh
 from gangline.train.parallel.precision import GangScaler
 
 

@@ -8,8 +8,8 @@ from torch import nn
 from gangline.errors import ConfigError
 from gangline.measure.model_facts import obstacles
 from gangline.spec.plan import ProgramSpec
+from gangline.train.model.wrap import require_shardable
 from gangline.train.parallel.model_parts import find_blocks
-from gangline.train.parallel.model_requirements import require_shardable
 from gangline.train.task import ParallelHints
 
 HINTS = ParallelHints(blocks="layers.*")

@@ -9,7 +9,7 @@ from torch.distributed._composable.replicate import replicate
 from torch.distributed.tensor import DTensor
 
 from gangline.train.parallel.data_parallel import replicate_module
-from gangline.train.parallel.optimizer_state import split_groups_by_mesh
+from gangline.train.parallel.line_optimizer import split_groups_by_mesh
 from gangline.train.parallel.tensor_parallel import TensorParallel
 from gangline.train.task import ParallelHints
 

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.spec.gang.profiling import ProfileRequest, ProfileSummary
-from gangline.train.profiling.trace_calls import BINS, category_of
-from gangline.train.profiling.trace_summary import MEMORY_POINTS, summarise
+from gangline.train.profiling.trace_summary import BINS, MEMORY_POINTS, category_of, summarise
 
 ASKED = ProfileRequest(first=3, last=4, ranks=(0,), word="w")
 

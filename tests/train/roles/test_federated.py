@@ -53,7 +53,7 @@ def test_one_local_step_of_full_batches_is_one_step_on_the_union(make_gang):
     names = {"lm_head.weight": "last.weight"}
     model = code.Net(width=8)
     model.load_state_dict({names.get(name, name): each for name, each in start.items()})
-    from gangline.train.loop.member_data import share_out
+    from gangline.train.roles.simulated_members import share_out
 
     data, task = code.Points(0, 37), code.Tiny()
     for share in share_out(data, "iid", members=3, seed=plan.seed):

@@ -1,4 +1,7 @@
-"""What all ranks must hold alike before a step, or a collective would hang: the plan, and who has a gradient."""
+"""What all ranks must hold alike before a step, or a collective would hang: the plan, and who has a gradient.
+
+Steps of the elementwise optimizer over some of its parameters, and the comparison of its state with a loaded one.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from math import inf
@@ -116,3 +119,34 @@ def require_equal_plans(plan: OptimPlan, exchanges: Sequence[UpdateExchange], de
                 f"ranks planned the optimizer differently: {', '.join(sorted(each[:12] for each in hashes))}; names, "
                 "shapes, groups and options must be equal on all ranks"
             )
+
+
+@torch.no_grad()
+def step_without_change(optimizer: Optimizer, parameters: Sequence[Tensor]) -> None:
+    """A step of zero gradients and rates over `parameters`, the others left out."""
+    every = [each for group in optimizer.param_groups for each in group["params"]]
+    grads, rates = [each.grad for each in every], [group["lr"] for group in optimizer.param_groups]
+    for each in every:
+        each.grad = None
+    for each in parameters:
+        each.grad = torch.zeros_like(each)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    optimizer.step()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    for each, grad in zip(every, grads, strict=True):
+        each.grad = grad
+
+
+def require_alike(name: str, kept: dict[str, Tensor], found: dict[str, Tensor]) -> None:
+    """
+    Raises:
+        ConfigError: They differ in names or shapes.
+    """
+    here, there = ({key: tuple(each.shape) for key, each in sorted(state.items())} for state in (kept, found))
+    if here != there:
+        raise ConfigError(
+            f"this optimizer keeps {here} of {name} on this rank, the state has {there}; load it with the rule and the "
+            "ranks that saved it"
+        )

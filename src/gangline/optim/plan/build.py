@@ -6,19 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gangline.errors import ConfigError
-from gangline.optim.plan.buckets import GradientBuffer, block_buckets, buckets
-from gangline.optim.plan.costs import RuleSpec
+from gangline.optim.plan.buckets import block_buckets, buckets
+from gangline.optim.plan.costs import DTYPE_BYTES, RuleSpec
 from gangline.optim.plan.geometry import GeometryPlan, GeometryProblem, choose_geometry, keeps_memory, owner_by_owner
-from gangline.optim.plan.groups import GroupPlan, HostItem, MicroGroup, plan_groups
+from gangline.optim.plan.groups import GroupPlan, HostItem, MicroGroup, plan_groups, unshared
 from gangline.optim.plan.matrix import LogicalMatrix
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlannedMatrix, PlanOptions
-from gangline.optim.plan.optimum_bound import least_makespan
-from gangline.optim.plan.owners import WorkItem, falling, largest_first, loads_of, owner_map
-from gangline.optim.plan.pipeline import unshared
+from gangline.optim.plan.owners import WorkItem, falling, largest_first, least_makespan, loads_of, owner_map
 from gangline.optim.plan.team import TeamMap, teams
 from gangline.units import Bytes, Elements, Seconds, format_bytes
-
-DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def build_plan(
@@ -56,17 +52,17 @@ def _model_order(matrices: Sequence[LogicalMatrix]) -> tuple[LogicalMatrix, ...]
         raise ConfigError("the matrix rule has no matrix; check exclude and match, or use an elementwise rule alone")
     if twice := sorted(key for key, count in Counter(each.key for each in matrices).items() if count > 1):
         raise ConfigError(f"claimed twice by matrix rules: {', '.join(' '.join(key).strip() for key in twice[:8])}")
-    return tuple(sorted(matrices, key=lambda each: (_natural(each.fqn), each.rows[:1], each.key)))
+
+    def natural(fqn: str) -> list[tuple[int, str]]:
+        return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", fqn)]
+
+    return tuple(sorted(matrices, key=lambda each: (natural(each.fqn), each.rows[:1], each.key)))
 
 
 def _element_bytes(rule: RuleSpec, dtype: str) -> int:
     if dtype not in DTYPE_BYTES:
         raise ConfigError(f"state of rule {rule.name!r} has dtype {dtype!r}; use one of {', '.join(DTYPE_BYTES)}")
     return DTYPE_BYTES[dtype]
-
-
-def _natural(fqn: str) -> tuple[tuple[int, str], ...]:
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", fqn))
 
 
 class _Builder:
@@ -123,15 +119,13 @@ class _Builder:
             )
 
     def _problem(self) -> GeometryProblem:
+        most = self._options.most_elements
+        found = block_buckets(self._matrices) if most is None else buckets(self._matrices, Elements(most * self._hosts))
         return GeometryProblem(
-            items=self._items, buckets=self._buckets(), ranks=self._ranks, alpha=self._options.alpha,
+            items=self._items, buckets=found, ranks=self._ranks, alpha=self._options.alpha,
             memory=self._options.memory, rate=self._options.sync,
             element_bytes=self._options.element_bytes / self._hosts,
         )  # fmt: skip
-
-    def _buckets(self) -> tuple[GradientBuffer, ...]:
-        most = self._options.most_elements
-        return block_buckets(self._matrices) if most is None else buckets(self._matrices, Elements(most * self._hosts))
 
     def _geometries(self) -> list[GeometryPlan]:
         """The best geometry, then G3 of a map over owners and hosts together where that is allowed."""
@@ -166,7 +160,9 @@ class _Builder:
             alike = tuple((self._hosted[at].seconds.value, self._hosted[at].hosted.value) for at in places)
             if alike not in planned:
                 planned[alike] = self._groups_of(places)
-            found.append(_placed(planned[alike], places))
+            by_position = planned[alike].groups
+            groups = tuple(tuple(tuple(places[at] for at in host) for host in group) for group in by_position)
+            found.append(replace(planned[alike], groups=groups))
         return found
 
     def _groups_of(self, places: Sequence[int]) -> GroupPlan:
@@ -257,9 +253,3 @@ def stagger(items: Sequence[WorkItem], owners: Sequence[int], *, ranks: int, eve
         for at, phase in zip(mine, packed, strict=True):
             phases[at] = order.index(phase)
     return tuple(phases)
-
-
-def _placed(plan: GroupPlan, places: Sequence[int]) -> GroupPlan:
-    """`plan` with places of the whole plan instead of positions in `places`."""
-    groups = tuple(tuple(tuple(places[at] for at in host) for host in group) for group in plan.groups)
-    return replace(plan, groups=groups)

@@ -14,6 +14,7 @@ Shape = tuple[int, int]
 StateShapes = Mapping[str, tuple[Shape, str, Literal["sharded", "owner"]]]
 """Name of each state tensor to its shape, its dtype and where it is: as the parameter, or at the owner alone."""
 
+DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 _STEP: tuple[Shape, str, Literal["owner"]] = ((1, 1), "float32", "owner")
 """Steps that a matrix has had: fewer than those of the optimizer where a gradient was missing."""
 

@@ -129,15 +129,12 @@ def _groups(plan: OptimPlan) -> str:
     if plan.hosts == 1:
         return ""
     counts = [len(groups) for groups in plan.groups]
+    sizes = [each.matrix.size(plan.options.element_bytes).value for each in plan.matrices]
+    largest = max(sum(sizes[at] for at in host) for groups in plan.groups for group in groups for host in group)
     return (
-        f"groups   {min(counts)} to {max(counts)} of an owner, slots up to {format_bytes(_largest_slot(plan))} "
+        f"groups   {min(counts)} to {max(counts)} of an owner, slots up to {format_bytes(largest)} "
         f"(c_max {format_bytes(plan.options.c_max_bytes)})"
     )
-
-
-def _largest_slot(plan: OptimPlan) -> float:
-    sizes = [each.matrix.size(plan.options.element_bytes).value for each in plan.matrices]
-    return max(sum(sizes[at] for at in host) for groups in plan.groups for group in groups for host in group)
 
 
 def _phases(plan: OptimPlan, times: StepPrediction, averaged: bool) -> str:

@@ -1,13 +1,14 @@
-"""Which rank owns which matrix: largest first, improved by moves and exchanges, with a lower bound. Pure."""
+"""Which rank owns which matrix: largest first, improved by moves and exchanges, and the bound of the best. Pure."""
 
 import heapq
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations
+from itertools import accumulate, chain, combinations
+from math import gcd
 
 from gangline.errors import ConfigError
-from gangline.optim.plan.optimum_bound import least_makespan
 from gangline.units import Bytes, Flops, Seconds, format_bytes
 
 SMALLEST_GAIN = 1e-12
@@ -205,12 +206,10 @@ class _Search:
                     delta = cost - there[at][0]
                     if not 0 < delta < gap:
                         break
-                    if self._has_room(full, other, held - there[at][1]):
+                    more = held - there[at][1]
+                    if self._held[other] + more <= self._memory and self._held[full] - more <= self._memory:
                         yield max(self._loads[full] - delta, self._loads[other] + delta), given, there[at][2]
                         break
-
-    def _has_room(self, full: int, other: int, held: float) -> bool:
-        return self._held[other] + held <= self._memory and self._held[full] - held <= self._memory
 
     def _subsets_of(self, rank: int) -> list[_Subset]:
         """Subsets of none, one or two items, each set of kinds once, by rising cost."""
@@ -231,3 +230,46 @@ class _Search:
                 sums[target] += amount
         self._subsets.pop(source, None)
         self._subsets.pop(target, None)
+
+
+MOST_BITS = 1 << 24
+"""Bits of a set of reachable sums; where costs have no common measure, the bound does without it."""
+
+
+def least_makespan(costs: Sequence[float], ranks: int) -> float:
+    """No assignment of `costs` to `ranks` has a smaller largest load.
+
+    The largest of mean, largest cost and pigeonhole sums; of whole-number costs the smallest sum of some of them that
+    is as large.
+    """
+    sums = [0, *accumulate(sorted(costs, reverse=True))]
+    # some rank has k + 1 of the k R + 1 largest items, at least the k + 1 smallest of them
+    pigeonhole = max((sums[last + 1] - sums[last - last // ranks] for last in range(0, len(costs), ranks)), default=0)
+    floor = max(max(costs, default=0), pigeonhole)
+    if not any(costs) or not all(isinstance(each, int) for each in costs):
+        return max(floor, sum(costs) / ranks)
+    whole = [int(each) for each in costs]
+    return _smallest_sum(whole, max(int(floor), -(-sum(whole) // ranks)))
+
+
+def _smallest_sum(costs: list[int], least: int) -> int:
+    """Smallest sum of some of `costs` that is `least` or more."""
+    unit = gcd(*costs)
+    floor = -(-least // unit)
+    size = floor + max(costs) // unit
+    if size > MOST_BITS:
+        return least
+    mask = (1 << (size + 1)) - 1
+    reachable = 1
+    for value, count in Counter(costs).items():
+        for taken in _doublings(count):
+            reachable |= (reachable << (value // unit * taken)) & mask
+    above = reachable >> floor
+    return (floor + (above & -above).bit_length() - 1) * unit if above else least
+
+
+def _doublings(count: int) -> list[int]:
+    """Numbers whose sums of some are all of 0 to `count`."""
+    powers = [1 << power for power in range((count + 1).bit_length() - 1)]
+    rest = count - sum(powers)
+    return [*powers, rest] if rest else powers

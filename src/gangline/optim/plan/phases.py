@@ -88,7 +88,10 @@ def phases(plan: OptimPlan, times: StepPrediction, *, averaged: bool) -> tuple[P
         averaged: All copies get all sums of gradients, which takes twice what owners alone would.
     """
     passes = 2 if averaged else 1
-    hosted = max(_hosted_bytes(plan, owner) for owner in range(plan.ranks))
+    hosted = max(
+        sum(each.matrix.size(plan.options.element_bytes).value for each in plan.matrices if each.owner == owner)
+        for owner in range(plan.ranks)
+    )
     moved = hosted * (plan.hosts - 1) / plan.hosts**2
     found = (
         Phase(name="gradients", sent_bytes=passes * sent_updates(plan), seconds=passes * times.sync_seconds),
@@ -98,10 +101,6 @@ def phases(plan: OptimPlan, times: StepPrediction, *, averaged: bool) -> tuple[P
         Phase(name="updates", sent_bytes=sent_updates(plan), seconds=times.publish_seconds),
     )
     return tuple(each for each in found if each.seconds or each.sent_bytes)
-
-
-def _hosted_bytes(plan: OptimPlan, owner: int) -> float:
-    return sum(each.matrix.size(plan.options.element_bytes).value for each in plan.matrices if each.owner == owner)
 
 
 def rank_shares(plan: OptimPlan) -> tuple[PlannedShare, ...]:

@@ -3,12 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gangline.optim.plan.blocks import before_use
+from gangline.optim.plan.buckets import before_use
 from gangline.optim.plan.geometry import SyncRate
-from gangline.optim.plan.groups import HostExchangeRate, HostItem, MicroGroup, group_times
+from gangline.optim.plan.groups import (
+    HostExchangeRate,
+    HostItem,
+    MicroGroup,
+    PipelineTimes,
+    group_times,
+    run_pipeline,
+    unshared,
+)
 from gangline.optim.plan.optimizer_plan import OptimPlan
 from gangline.optim.plan.owners import loads_of
-from gangline.optim.plan.pipeline import PipelineTimes, run_pipeline, unshared
 from gangline.spec.forecast import exposed_seconds
 from gangline.units import Seconds
 

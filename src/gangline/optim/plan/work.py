@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gangline.optim.plan.blocks import OUTSIDE, blocks_of
+from gangline.optim.plan.buckets import OUTSIDE, blocks_of
 from gangline.optim.plan.costs import (
     CPU,
+    DTYPE_BYTES,
     DeviceCurve,
     MeasuredCost,
     MuonSpec,
@@ -25,8 +26,6 @@ from gangline.spec.config.matrix_options import (
     SoapOptions,
 )
 from gangline.spec.profile import MatrixWork
-
-_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def rule_spec(options: MatrixOptions | Mapping[str, Any]) -> RuleSpec | None:
@@ -95,5 +94,5 @@ def _state_bytes(rule: RuleSpec, shape: tuple[int, int]) -> tuple[int, int]:
     """State with the parameter, and at the owner."""
     found = {"sharded": 0, "owner": 0}
     for (rows, columns), dtype, where in rule.state(shape).values():
-        found[where] += rows * columns * _BYTES[dtype]
+        found[where] += rows * columns * DTYPE_BYTES[dtype]
     return found["sharded"], found["owner"]

@@ -1,9 +1,11 @@
 """What an update rule of whole matrices has to say; executors call it and know nothing of its mathematics."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from gangline.errors import ConfigError
@@ -104,3 +106,20 @@ class MatrixRule(Protocol):
         del shape
         parameter.mul_(1 - options["lr"] * options.get("weight_decay", 0.0))
         parameter.add_(update, alpha=-options["lr"])
+
+
+@contextmanager
+def ieee_products() -> Iterator[None]:
+    """No TF32 or bfloat16 inside float32 products of this block: orthogonal bases and roots do not survive them.
+
+    The setting belongs to the process: it holds for other threads as long as the block lasts.
+    """
+    backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]  # torch sets it at run time
+    before = [each.fp32_precision for each in backends]
+    try:
+        for each in backends:
+            each.fp32_precision = "ieee"
+        yield
+    finally:
+        for each, precision in zip(backends, before, strict=True):
+            each.fp32_precision = precision

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gangline.errors import ConfigError
-from gangline.optim.rules.precision import ieee_products
+from gangline.optim.rules.matrix_rule import ieee_products
 from gangline.spec.config.matrix_options import MuonKernel
 
 Coefficients = tuple[float, float, float]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from gangline.optim.plan.costs import SoapSpec
-from gangline.optim.rules.factors import SIDES, FactorRule, accumulate_factors, eigenvectors
 from gangline.optim.rules.matrix_rule import MatrixState, Options
+from gangline.optim.rules.shampoo import SIDES, FactorRule, accumulate_factors, eigenvectors
 from gangline.spec.config.matrix_options import SoapOptions
 
 
@@ -37,7 +37,10 @@ class Soap(SoapOptions, FactorRule):
         update = _adam(gradient, state, earlier, options) if earlier else torch.zeros_like(gradient)
         accumulate_factors(state, gradient, options["shampoo_beta"])
         if not earlier:
-            _make_bases(state)
+            for side in SIDES:
+                if f"basis_{side}" in state:
+                    _, vectors = eigenvectors(state[f"factor_{side}"])
+                    state[f"basis_{side}"].copy_(vectors.flip(1))
         elif is_due:
             _correct_bases(state)
         return update
@@ -50,13 +53,6 @@ def _adam(gradient: Tensor, state: MatrixState, step: int, options: Options) -> 
     state["exp_avg_sq"].mul_(beta2).addcmul_(seen, seen, value=1 - beta2)
     scale = sqrt(1 - beta2**step) / (1 - beta1**step)
     return _out_of_bases(scale * state["exp_avg"] / (state["exp_avg_sq"].sqrt() + options["eps"]), state)
-
-
-def _make_bases(state: MatrixState) -> None:
-    for side in SIDES:
-        if f"basis_{side}" in state:
-            _, vectors = eigenvectors(state[f"factor_{side}"])
-            state[f"basis_{side}"].copy_(vectors.flip(1))
 
 
 def _correct_bases(state: MatrixState) -> None:

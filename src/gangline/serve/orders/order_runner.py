@@ -68,6 +68,7 @@ class RunnerContext:
 
     @property
     def folder(self) -> Path:
+        """Folder of the orders."""
         return self.context.home / "orders"
 
 

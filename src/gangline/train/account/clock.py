@@ -95,6 +95,15 @@ class WaitMeter:
         """Add the seconds for which a collective blocked."""
         self._blocked += seconds
 
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Add the time that the block takes."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.add(time.monotonic() - start)
+
     def computed(self) -> None:
         """The computation of this backward pass has ended; the last gradients are being sent."""
         self._computed = time.monotonic()

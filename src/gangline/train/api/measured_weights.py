@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from gangline.optim.executors.rank_updates import local_part
 from gangline.spec.gang.status import WeightsEvaluation, WeightsFile
-from gangline.train.account.evaluations import Evaluations
+from gangline.train.account.reports import Evaluations
 
 _OTHER = "other weights"
 

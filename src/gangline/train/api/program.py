@@ -33,9 +33,8 @@ from gangline.spec.plan import Plan
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.open import open_store
 from gangline.train import heartbeat
-from gangline.train.account.evaluations import Evaluations, WeightsPaths, weights_files
 from gangline.train.account.event_log import EventLog, LineFile, serve_metrics
-from gangline.train.account.reported_numbers import as_number, as_numbers
+from gangline.train.account.reports import Evaluations, WeightsPaths, as_number, as_numbers, weights_files
 from gangline.train.account.results import METRICS, losses_of, write_result
 from gangline.train.api.program_saves import Content, ProgramSaves, flatten, paths_of
 from gangline.train.runtime.dataset_files import data_paths, fetch_data_files

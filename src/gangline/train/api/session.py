@@ -29,7 +29,7 @@ from gangline.spec.plan import Job, Plan
 from gangline.train import heartbeat
 from gangline.train.account.clock import PhaseClock
 from gangline.train.account.event_log import EventLog
-from gangline.train.account.reported_numbers import as_numbers
+from gangline.train.account.reports import as_numbers
 from gangline.train.account.results import losses_of, write_result
 from gangline.train.api.measured_weights import MeasuredWeights
 from gangline.train.loop.batches import StepData
@@ -40,8 +40,7 @@ from gangline.train.loop.sample_order import SampleSpan
 from gangline.train.model.wrap import wrap
 from gangline.train.parallel.context_parallel import SequenceCut
 from gangline.train.parallel.data_parallel import ParallelModel
-from gangline.train.parallel.line_optimizer import line_optimizer
-from gangline.train.parallel.optimizer_state import place_state
+from gangline.train.parallel.line_optimizer import line_optimizer, place_state
 from gangline.train.parallel.precision import COMPUTE
 from gangline.train.rank.joining import join, join_single_process
 from gangline.train.runtime import context as contexts
@@ -186,7 +185,12 @@ class Session:
             raise UsageError(
                 "session.optimizer: wanted the model that parallelize(model, session) returned, found another one"
             )
-        optimizer = self._make_optimizer(self._wrapped.bare, make)
+        bare = self._wrapped.bare
+        if make is None:
+            optimizer = line_optimizer(bare, self.context, self._hints)
+        else:
+            made = require_optimizer(make(bare), "session.optimizer(model, make)")
+            optimizer = place_state(made, self.context)
         steps = (self._job.steps or self.plan.last_step) if self._job.train else 0
         job = TrainingJob(seed=self.seed, steps=steps, number=0 if self.plan.jobs else None)
         self._engine = TrainingEngine(self.context, self._wrapped, optimizer, job)
@@ -280,14 +284,6 @@ class Session:
     def expect(self, seconds: float) -> None:
         """Announce up to `seconds` without a step: the watchdog waits as long."""
         heartbeat.expect(seconds)
-
-    def _make_optimizer(
-        self, bare: nn.Module, make: Callable[[nn.Module], torch.optim.Optimizer] | None
-    ) -> torch.optim.Optimizer:
-        if make is None:
-            return line_optimizer(bare, self.context, self._hints)
-        made = require_optimizer(make(bare), "session.optimizer(model, make)")
-        return place_state(made, self.context)
 
     @property
     def _job(self) -> Job:

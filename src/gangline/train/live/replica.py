@@ -18,6 +18,7 @@ from torch import Tensor
 from gangline.checkpoint.peers import Peers
 from gangline.checkpoint.state import initialise_optimizer, live_state, restore_numbers
 from gangline.keeper.ipc.environment import RankEnvironment
+from gangline.optim.executors.rank_updates import local_part
 from gangline.spec.mesh import Mesh
 from gangline.train import heartbeat
 from gangline.train.live.rejoin import await_next_generation, rejoin
@@ -25,7 +26,6 @@ from gangline.train.loop.checkpointing import TrainingProgress
 from gangline.train.loop.engine import TrainingEngine
 from gangline.train.loop.random_state import generator_state, restore_generators, seed_everything
 from gangline.train.loop.sample_order import next_positions
-from gangline.train.parallel.local_sgd import local
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.device_mesh import Meshes
 from gangline.train.runtime.error_classification import describe, is_peer_loss
@@ -59,7 +59,10 @@ class Replica:
         """Restore a new training from the living ranks, or else from the newest checkpoint. Collective."""
         if recover(self._context, engine, self._retained):
             self._engine = engine
-            self._emit_redone(engine)
+            cursor, skipped, _ = engine.next_samples
+            if self._retained.step >= 0 and engine.has_more:
+                _, after = next_positions(cursor, self._context.plan.global_batch, skipped)
+                self._context.events.emit("redone", step=engine.progress.step + 1, samples=[cursor, after])
             self._retained = RetainedState()
             heartbeat.beat(engine.progress.step)
             engine.save_again()
@@ -67,13 +70,6 @@ class Replica:
             engine.resume()
             self._engine = engine
             self._context.redone_until = max(self._context.redone_until, self._retained.step)
-
-    def _emit_redone(self, engine: TrainingEngine) -> None:
-        """Report the samples of the interrupted step, which all ranks take again."""
-        cursor, skipped, _ = engine.next_samples
-        if self._retained.step >= 0 and engine.has_more:
-            _, after = next_positions(cursor, self._context.plan.global_batch, skipped)
-            self._context.events.emit("redone", step=engine.progress.step + 1, samples=[cursor, after])
 
     def _leave(self, reason: str) -> None:
         """Retain the state and end the training."""
@@ -148,7 +144,7 @@ class RetainedState:
         before_step, before = engine.generator_snapshot or (-1, {})
         now = progress.step + (before_step == progress.step)  # an interrupted step has drawn all its numbers
         own = {
-            name: local(tensor.detach()) for name, tensor in state.tensors.items()
+            name: local_part(tensor.detach()) for name, tensor in state.tensors.items()
         }  # without a mesh, which would hold connections
         return RetainedState(numbers, own, {now: generator_state()} | {before_step: before})
 
@@ -167,7 +163,7 @@ class RetainedState:
         """Copy the retained tensors into `tensors`; local."""
         with torch.no_grad():
             for name, tensor in tensors.items():
-                local(tensor).copy_(self.tensors[name])
+                local_part(tensor).copy_(self.tensors[name])
 
 
 Piece = tuple[int, ...]
@@ -190,7 +186,10 @@ def recover(context: RankContext, engine: TrainingEngine, retained: RetainedStat
     tensors = known.open(engine, names)  # owners of matrices have state that others lack
     if context.rank == source:
         retained.fill(tensors)
-    size = _broadcast(context, tensors, source)
+    group, parts = context.meshes.group("dp_replicate"), [local_part(each.detach()) for each in tensors.values()]
+    for part in parts:
+        dist.broadcast(part, source, group=group)
+    size = sum(part.nbytes for part in parts)
     _restore_generators(context, engine, retained, newest)
     context.events.emit(
         "healed", step=newest, cursor=engine.progress.cursor, source=source, had=retained.step, steps=steps,
@@ -217,14 +216,6 @@ def newest_whole(steps: Sequence[int], pieces: Sequence[Piece]) -> tuple[int, Ma
     newest = max(set.intersection(*retained.values()), default=NO_STEP)
     ranks = [rank for rank, step in enumerate(steps) if step == newest]
     return newest, {pieces[rank]: rank for rank in reversed(ranks)}
-
-
-def _broadcast(context: RankContext, tensors: Mapping[str, Tensor], source: int) -> int:
-    """Send this rank's piece from `source` to its other holders; returns the bytes that each received."""
-    group, parts = context.meshes.group("dp_replicate"), [local(each.detach()) for each in tensors.values()]
-    for part in parts:
-        dist.broadcast(part, source, group=group)
-    return sum(part.nbytes for part in parts)
 
 
 def _restore_generators(context: RankContext, engine: TrainingEngine, retained: RetainedState, step: int) -> None:

@@ -54,11 +54,11 @@ class ExtraTensors(Protocol):
 
     def tensors(self) -> Mapping[str, Tensor]:
         """Equal on all ranks, or DTensor; a resume fills them in place if the checkpoint has them."""
-        ...
+        return {}
 
     def own_tensors(self) -> Mapping[str, Tensor]:
         """Tensors of this rank alone."""
-        ...
+        return {}
 
     def restore(self, own: Mapping[str, Tensor]) -> None:
         """Take back this rank's own tensors, on the host; called at a resume. Empty if another number of ranks saved
@@ -67,14 +67,11 @@ class ExtraTensors(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RankTensors:
+class RankTensors(ExtraTensors):
     """State of one component on this rank, saved under a prefix of its own."""
 
     head: str
     memory: RankState
-
-    def tensors(self) -> Mapping[str, Tensor]:
-        return {}
 
     def own_tensors(self) -> Mapping[str, Tensor]:
         return {f"{self.head}/{name}": tensor for name, tensor in self.memory.state().items()}

@@ -23,17 +23,16 @@ from gangline.train.loop.health_checks import HealthChecks
 from gangline.train.loop.learning_rate import rate_function
 from gangline.train.loop.matrix_updates import emit_matrix_updates
 from gangline.train.loop.nonfinite_policy import NonFinitePolicy
-from gangline.train.loop.outer_step import outer_step_of
 from gangline.train.loop.random_state import generator_state
 from gangline.train.loop.sample_order import SampleSpan, Shares
 from gangline.train.loop.step import ControlMessage, StepSums, Update
 from gangline.train.loop.step_metrics import StepMetrics
 from gangline.train.moe import MoE, use_of_experts
 from gangline.train.parallel.data_parallel import ParallelModel, Replicated
+from gangline.train.parallel.line_optimizer import split_groups_by_mesh
 from gangline.train.parallel.local_sgd import is_due
-from gangline.train.parallel.optimizer_state import split_groups_by_mesh
 from gangline.train.parallel.precision import grad_scaler
-from gangline.train.parameters.worker import WorkerStep
+from gangline.train.parameters.worker import WorkerStep, outer_step_of
 from gangline.train.profiling.requests import Profiling, RequestWatcher
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.error_classification import defer_peer_loss

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gangline.errors import ConfigError, NonFiniteError, UsageError
 from gangline.train import heartbeat
-from gangline.train.account.reported_numbers import as_number
+from gangline.train.account.reports import as_number
 from gangline.train.loop.batches import collate
 from gangline.train.loop.trainer import Trainer
 from gangline.train.parallel.context_parallel import SequenceCut

@@ -12,6 +12,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.nn.utils import get_total_norm
 
+from gangline.optim.executors.rank_updates import local_part
+
 Groups = tuple[ProcessGroup, ...]
 _SMALL = 1e-6
 """Added to a norm before it divides, as torch does."""
@@ -72,7 +74,7 @@ def scale(parameters: Sequence[Tensor], factor: float) -> None:
 
 
 def _multiply(parameters: Sequence[Tensor], factor: float | Tensor) -> None:
-    locals_ = [_local(each.grad) for each in parameters if each.grad is not None]
+    locals_ = [local_part(each.grad) for each in parameters if each.grad is not None]
     if locals_:
         torch._foreach_mul_(locals_, factor)
 
@@ -113,7 +115,3 @@ def _add_up(pieces: Mapping[Groups, list[Tensor]], device: torch.device) -> Tens
         dist.all_reduce(part, group=group)
         squares[rows] = part
     return squares.sum()
-
-
-def _local(grad: Tensor) -> Tensor:
-    return grad.to_local() if isinstance(grad, DTensor) else grad

@@ -61,7 +61,13 @@ class StepRate:
         own = [*(phases[name] for name in WORK), phases["wait"] + phases["bubble"]]
         self._steps.append([*own, float(samples), float(disturbed)])
         if len(self._steps) >= self._window_steps:
-            self._send()
+            context = self._context
+            table = torch.zeros(context.plan.world_size, _COLUMNS, dtype=torch.float64)
+            table[context.rank] = _trimmed_mean(self._steps)
+            work = dist.all_reduce(table, group=context.groups.control, async_op=True)
+            assert work is not None, "this rank belongs to the group"
+            self._in_flight = work, table
+            self._steps.clear()
         return is_judged
 
     def forget(self) -> None:
@@ -75,15 +81,6 @@ class StepRate:
         if self._in_flight is not None:
             self._in_flight[0].wait()
             self._in_flight = None
-
-    def _send(self) -> None:
-        context = self._context
-        table = torch.zeros(context.plan.world_size, _COLUMNS, dtype=torch.float64)
-        table[context.rank] = _trimmed_mean(self._steps)
-        work = dist.all_reduce(table, group=context.groups.control, async_op=True)
-        assert work is not None, "this rank belongs to the group"
-        self._in_flight = work, table
-        self._steps.clear()
 
     def _receive(self, step: int) -> bool:
         """Check the window that was sent one step ago; False if there is none or it must not be used."""

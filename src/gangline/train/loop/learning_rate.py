@@ -1,12 +1,12 @@
 """Learning rate as a ratio to the peak, by step. Pure: it depends on the number of the step only."""
 
-import importlib
 import math
 from collections.abc import Callable
 from numbers import Real
 
 from gangline.errors import ConfigError
 from gangline.spec.plan import Schedule
+from gangline.train.task import import_code
 
 MOST_CHECKED = 2_000
 """Steps for which a function is checked before a training begins."""
@@ -72,13 +72,7 @@ def rate_ratio(schedule: Schedule, step: int, *, steps: int) -> float:
 
 def _load(name: str) -> Callable[[int, int], object]:
     module_name, _, function_name = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise ConfigError(f"train.schedule.kind {name!r}: no module {module_name!r} in the code layer") from error
-    own = getattr(module, function_name, None)
+    own = getattr(import_code(module_name, f"train.schedule.kind {name!r}"), function_name, None)
     if not callable(own):
         raise ConfigError(f"train.schedule.kind {name!r}: {module_name} has no function {function_name!r}")
     return own  # type: ignore[no-any-return]  # callable is all that is known

@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 from gangline.checkpoint.peers import Peers
 from gangline.optim.executors.matrix_executor import MatrixExecutor
 from gangline.optim.plan.optimizer_plan import OptimPlan
-from gangline.optim.plan.optimum_bound import least_makespan
+from gangline.optim.plan.owners import least_makespan
 from gangline.optim.plan.simulate import largest_bucket, outstanding_bytes
 from gangline.spec.measurements import MatrixUpdates
 from gangline.train.runtime.context import RankContext

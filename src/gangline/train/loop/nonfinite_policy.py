@@ -7,11 +7,10 @@ from typing import Literal
 
 from gangline.errors import NonFiniteError
 from gangline.train.loop.sample_order import SampleSpan
+from gangline.train.parallel.model_parts import listed
 
 NonFiniteAction = Literal["apply", "skip", "rollback"]
 MAX_ROLLBACKS = 3
-_NAMES = 8
-"""Most parameters that a message names."""
 
 
 @dataclass(slots=True)
@@ -44,27 +43,18 @@ class NonFinitePolicy:
             self.in_a_row = 0
             return "apply"
         found = f"step {step}, samples {span[0]} to {span[1] - 1}: loss {loss}, gradient norm {norm}"
-        found += f"; gradients of {_listed(not_finite)} are not finite" if not_finite else ""
+        found += f"; gradients of {listed(not_finite)} are not finite" if not_finite else ""
         if self.mode == "stop":
             raise NonFiniteError(f"{found}; nothing was updated or saved; train.recovery.non_finite = skip or rollback")
-        return self._skip(found) if self.mode == "skip" else self._roll_back(found, span)
-
-    def _skip(self, found: str) -> NonFiniteAction:
-        self.in_a_row += 1
-        if self.in_a_row > self.max_in_a_row:
-            raise NonFiniteError(
-                f"{found}; {self.in_a_row} such steps in a row, at most {self.max_in_a_row} are skipped"
-            )
-        return "skip"
-
-    def _roll_back(self, found: str, span: SampleSpan) -> NonFiniteAction:
+        if self.mode == "skip":
+            self.in_a_row += 1
+            if self.in_a_row > self.max_in_a_row:
+                raise NonFiniteError(
+                    f"{found}; {self.in_a_row} such steps in a row, at most {self.max_in_a_row} are skipped"
+                )
+            return "skip"
         if self.rollbacks == MAX_ROLLBACKS:
             raise NonFiniteError(f"{found}; {MAX_ROLLBACKS} rollbacks did not help: check learning rate and precision")
         self.rollbacks += 1
         self.skipped.append(span)
         return "rollback"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return ", ".join(names[:_NAMES]) + more

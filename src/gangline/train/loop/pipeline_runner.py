@@ -21,14 +21,9 @@ class PipelineRunner:
     """Runs steps under a pipeline schedule; all ranks of the pipeline load the same samples."""
 
     def __init__(
-        self,
-        context: RankContext,
-        wrapped: ParallelModel,
-        update: Update,
-        *,
-        loss_of: Callable[[Any, Batch], Loss],
+        self, context: RankContext, wrapped: ParallelModel, update: Update, *, loss_of: Callable[[Any, Batch], Loss],
         inputs_of: Callable[[Batch], Inputs],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`loss_of` computes the loss from outputs and batch; `inputs_of` selects what forward takes of a batch."""
         assert isinstance(wrapped, PipelinedModel), "a plan with pp > 1 makes a pipeline"
         self._context, self._wrapped, self._update = context, wrapped, update

@@ -26,7 +26,11 @@ class StepMetrics:
         self._plan, self._device = plan, device
         self._wire: WireMeter | None = None
         self._first = FIRST_STEPS
-        self._peak = _peak_flops(plan, device)
+        planned, names = (
+            plan.forecast.device_name,
+            [torch.cuda.get_device_name(device)] if device.type == "cuda" else [],
+        )
+        self._peak = None if other_kinds(planned, names) else plan.forecast.device_flops
 
     def of_step(self, step: int, seconds: float) -> dict[str, float]:
         """Fields of the event of `step`; `wire_bytes` counts from the first call on."""
@@ -68,12 +72,6 @@ def peak_bytes(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
-
-
-def _peak_flops(plan: Plan, device: torch.device) -> float | None:
-    """Peak FLOP/s of each device; None: not known, as for a GPU that the plan was not made for."""
-    planned, names = plan.forecast.device_name, [torch.cuda.get_device_name(device)] if device.type == "cuda" else []
-    return None if other_kinds(planned, names) else plan.forecast.device_flops
 
 
 class WireMeter:

@@ -15,8 +15,7 @@ from gangline.train.model.wrap import wrap
 from gangline.train.parallel.chunked_loss import ChunkedLoss
 from gangline.train.parallel.context_parallel import SequenceCut
 from gangline.train.parallel.data_parallel import ParallelModel
-from gangline.train.parallel.line_optimizer import line_optimizer
-from gangline.train.parallel.optimizer_state import place_state
+from gangline.train.parallel.line_optimizer import line_optimizer, place_state
 from gangline.train.parallel.precision import autocast
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.initialization import Initializer
@@ -79,18 +78,15 @@ class Trainer:
         """Step until the job is done or a rank is asked to stop; `after_step` is called with each step but the last."""
         steps = StepData.of(self.context, data, seed=self.job.seed, cut=self.cut)
         with closing(steps):
-            self._train(steps, after_step)
-
-    def _train(self, steps: StepData, after_step: Callable[[int], None] | None) -> None:
-        engine = self.engine
-        self.wrapped.model.train()
-        while engine.has_more:
-            engine.begin_step()
-            span, batches = steps.step(*engine.next_samples)
-            self.runner.step(batches, steps.num_micro_batches)
-            engine.finish_step(span)
-            if after_step is not None and engine.has_more:
-                after_step(engine.progress.step)
+            engine = self.engine
+            self.wrapped.model.train()
+            while engine.has_more:
+                engine.begin_step()
+                span, batches = steps.step(*engine.next_samples)
+                self.runner.step(batches, steps.num_micro_batches)
+                engine.finish_step(span)
+                if after_step is not None and engine.has_more:
+                    after_step(engine.progress.step)
 
     def call(self, model: Any, batch: Batch) -> Any:
         """Outputs of `model` for the keys of `batch` that forward takes."""

@@ -1,5 +1,12 @@
 """Wrapping of a model as the plan says: requirements, first weights, the blocks, then the root."""
 
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from gangline.errors import ConfigError
+from gangline.spec.plan import Plan
 from gangline.spec.strategies import effective_strategy
 from gangline.train.model.picture import write_model_picture
 from gangline.train.parallel.blocks import BlockWrapper
@@ -9,7 +16,6 @@ from gangline.train.parallel.data_parallel import ParallelModel
 from gangline.train.parallel.expert_parallel import require_experts
 from gangline.train.parallel.memory_savings import require_blocks
 from gangline.train.parallel.model_parts import find_blocks
-from gangline.train.parallel.model_requirements import require_shardable, require_synced_norm
 from gangline.train.parallel.tensor_rules import require_degree
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.initialization import ROOT, Initializer
@@ -50,3 +56,64 @@ def wrap(initializer: Initializer, context: RankContext, hints: ParallelHints) -
     initializer.unit(model, ROOT, context.device)
     wrapper.root(model)
     return wrapper.finish(model)
+
+
+def require_shardable(model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]) -> None:
+    """Refuse scalars, which have no rows to shard, weights of two blocks, and mixed precisions within a block.
+
+    Args:
+        model: With its blocks, not wrapped.
+        blocks: By name; the rest of the model is one more unit.
+
+    Raises:
+        ConfigError: With the names, and what works.
+    """
+    units: dict[nn.Parameter, tuple[str, str]] = {}
+    kinds: dict[str, tuple[str, torch.dtype]] = {}
+    for name, each in model.named_parameters(remove_duplicate=False):
+        if not each.ndim:
+            raise ConfigError(
+                f"{name} of {type(model).__name__} is a single number, which cannot be shared out over dp_shard or cp; "
+                'make it of shape (1,), or use "ddp"'
+            )
+        unit = next((block for block, _ in blocks if name.startswith(f"{block}.")), "")
+        first, home = units.setdefault(each, (name, unit))
+        if home != unit:
+            raise ConfigError(
+                f"{name} of {type(model).__name__} is {first} under another name, in another block: what is sharded "
+                'over dp_shard or cp belongs to one block; give each its own, or use "ddp"'
+            )
+        alike, dtype = kinds.setdefault(unit, (name, each.dtype)) if each.requires_grad else (name, each.dtype)
+        if dtype != each.dtype:
+            raise ConfigError(
+                f"{name} of {type(model).__name__} is {_dtype_name(each.dtype)}, "
+                f"{alike} of the same block {_dtype_name(dtype)}: "
+                'what is sharded over dp_shard or cp has one precision a block; give it its own block, or use "ddp"'
+            )
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def require_synced_norm(model: nn.Module, plan: Plan) -> None:
+    """Refuse layers that normalize over all ranks if some ranks do not call them as often, or cannot.
+
+    Raises:
+        ConfigError: With the first one's name, and what works.
+    """
+    name = next((name for name, each in model.named_modules() if isinstance(each, nn.SyncBatchNorm)), None)
+    if name is None or plan.world_size == 1:
+        return
+    if plan.device == "cpu":
+        reason = "torch has it for GPUs only"
+    elif plan.mesh.pp > 1:
+        reason = "ranks of other pipeline stages do not call it"
+    elif plan.recovery.stragglers == "rebalance":
+        reason = "replicas with rebalanced work do not call it equally often"
+    else:
+        return
+    raise ConfigError(
+        f"{name} is a SyncBatchNorm, which synchronizes all ranks in each forward pass, and {reason}; use BatchNorm, "
+        "whose statistics are averaged after each step, or GroupNorm"
+    )

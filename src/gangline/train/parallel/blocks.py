@@ -6,7 +6,6 @@ from pathlib import Path
 from torch import nn
 
 from gangline.train.parallel.call_order import BlockCalls
-from gangline.train.parallel.collective_timing import time_replicas
 from gangline.train.parallel.compress.bucket import layout_of_shard
 from gangline.train.parallel.compress.factory import ShardHook, compressor_of, ddp_hook, reduce_dtype, shard_hook
 from gangline.train.parallel.context_parallel import cut_block, cut_root
@@ -17,6 +16,7 @@ from gangline.train.parallel.data_parallel import (
     SingleRank,
     replicate_module,
     shard,
+    time_replicas,
 )
 from gangline.train.parallel.expert_parallel import ExpertParallel
 from gangline.train.parallel.memory_savings import keep_on_host, recompute, shard_offload

@@ -7,10 +7,10 @@ import torch.distributed as dist
 from torch import nn
 
 from gangline.errors import ConfigError
+from gangline.train.parallel.model_parts import listed
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.initialization import derived_seed
 
-_SHOWN = 8
 WORKS = (
     'use every block in every loss, or remove it from the model; blocks that only some data use work with "ddp" '
     "and ParallelHints(skips=True)"
@@ -53,16 +53,15 @@ class BlockCalls:
         if self._called == self._usual or not self._names:
             return
         if left_out := [name for name in self._names if name not in self._called]:
-            raise ConfigError(f"{self._where()} took no part in the loss: {_block_list(left_out)}; {self._why()}")
+            raise ConfigError(f"{self._where()} took no part in the loss: {listed(left_out)}; {self._why()}")
         if self._usual is not None:
             raise ConfigError(
-                f"{self._where()} called {_block_list(self._called)}, before it called {_block_list(self._usual)}; "
-                f"{self._why()}"
+                f"{self._where()} called {listed(self._called)}, before it called {listed(self._usual)}; {self._why()}"
             )
         self._usual = [*self._called]
         if self._context.plan.world_size > 1 and not self._is_common():
             raise ConfigError(
-                f"{self._where()} called {_block_list(self._called)}, "
+                f"{self._where()} called {listed(self._called)}, "
                 f"other ranks called their blocks in another order; {self._why()}"
             )
 
@@ -91,8 +90,3 @@ def require_no_skips(*, skips: bool, strategy: str) -> None:
             f"hints.skips says that data decide which parameters are used, and under {strategy} ranks synchronize in "
             'every block; "ddp" and "zero1" search every step for unused parameters'
         )
-
-
-def _block_list(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"

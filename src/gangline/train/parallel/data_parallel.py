@@ -1,10 +1,10 @@
 """Data parallelism: DDP, FSDP2, replication of tensor-parallel modules, and the protocol of a wrapped model."""
 
-import time
 import warnings
 from typing import Any, Protocol, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
@@ -15,65 +15,51 @@ from gangline.errors import ConfigError
 from gangline.spec.plan import Precision
 from gangline.train.account.clock import WaitMeter
 from gangline.train.parallel.call_order import BlockCalls
-from gangline.train.parallel.collective_timing import time_shards
 from gangline.train.parallel.compress.factory import DdpHook, ShardHook
+from gangline.train.parallel.model_parts import listed
 from gangline.train.parallel.precision import shard_policy
-from gangline.train.runtime.torch_compat import GradBucket, queue_callback, replicate
+from gangline.train.runtime.torch_compat import (
+    DefaultAllGather,
+    DefaultReduceScatter,
+    GradBucket,
+    fsdp_collectives,
+    queue_callback,
+    replicate,
+)
 
 
 class ParallelModel(Protocol):
     """A wrapped model as the loop sees it."""
 
-    @property
-    def model(self) -> nn.Module:
-        """The module to call."""
-        ...
+    model: nn.Module
+    """The module to call."""
+    bare: nn.Module
+    """The module to save: names without a wrapper's prefix; of a pipeline only this rank's part."""
+    sharded: bool = False
+    """Whether it is wrapped by `fully_shard`, which casts by itself."""
 
-    @property
-    def bare(self) -> nn.Module:
-        """The module to save: names without a wrapper's prefix; of a pipeline only this rank's part."""
-        ...
-
-    @property
-    def sharded(self) -> bool:
-        """Whether it is wrapped by `fully_shard`, which casts by itself."""
-        ...
-
-    def set_sync(self, last: bool) -> None:
+    def set_sync(self, last: bool) -> None:  # noqa: ARG002  here nothing is reduced in it
         """Called before the forward pass of a micro-batch; gradients are reduced only after the last one of a step."""
-        ...
+        return
 
-    def watch(self, loss: Tensor) -> None:
+    def watch(self, loss: Tensor) -> None:  # noqa: ARG002  here nothing waits in it
         """Called before its backward pass, whose waiting is measured."""
-        ...
+        return
 
     def backward_done(self) -> None:
         """Called after that backward pass."""
-        ...
+        return
 
 
-class SingleRank:
+class SingleRank(ParallelModel):
     """The model on one rank."""
-
-    sharded = False
 
     def __init__(self, model: nn.Module) -> None:
         self.model = self.bare = model
 
-    def set_sync(self, last: bool) -> None:
-        """Nothing to do."""
 
-    def watch(self, loss: Tensor) -> None:
-        """Nothing to do."""
-
-    def backward_done(self) -> None:
-        """Nothing to do."""
-
-
-class Replicated:
+class Replicated(ParallelModel):
     """DDP: full copies; gradients are averaged in buckets during the backward pass."""
-
-    sharded = False
 
     def __init__(
         self, model: nn.Module, *, device: torch.device, bucket_bytes: int | None, waits: WaitMeter,
@@ -106,10 +92,8 @@ class Replicated:
         """Let `hook` reduce buckets of gradients, before the first backward pass; what it blocks counts as waiting."""
 
         def reduce_bucket(state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-            start = time.monotonic()
-            future = hook(state, bucket)
-            self._waits.add(time.monotonic() - start)
-            return future
+            with self._waits.timed():
+                return hook(state, bucket)
 
         self._ddp.register_comm_hook(None, reduce_bucket)
 
@@ -155,15 +139,14 @@ def require_all_used(loss: Tensor, model: nn.Module) -> None:
         todo.extend(following for following, _ in node.next_functions)
     unused = [name for name, each in model.named_parameters() if each.requires_grad and id(each) not in used]
     if unused:
-        more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
         raise ConfigError(
-            f"train.strategy: DDP waits for the gradient of every parameter, and {', '.join(unused[:3])}{more} take no "
+            f"train.strategy: DDP waits for the gradient of every parameter, and {listed(unused, most=3)} take no "
             'part in the loss; remove them from the model, set requires_grad_(False), or use "fsdp"; if only some data '
             "use them, ParallelHints(skips=True) searches every step for unused ones"
         )
 
 
-class Sharded:
+class Sharded(ParallelModel):
     """FSDP2: parameters, gradients and optimizer state in shards; a block is whole only while it computes."""
 
     sharded = True
@@ -192,9 +175,6 @@ class Sharded:
         del loss
         if self._calls is not None:
             self._calls.require_usual()
-
-    def backward_done(self) -> None:
-        """Nothing to do: each shard has a gradient, or no rank has one."""
 
 
 def shard(
@@ -229,3 +209,46 @@ def replicate_module(
     """Average gradients that no inner call averages over `mesh`, in the precision `reduce`; all ranks must call."""
     warnings.filterwarnings("ignore", message=VIEW_WARNING)
     replicate(module, mesh=mesh, mp_policy=shard_policy(precision, is_root=is_root, reduce=reduce))
+
+
+def time_shards(module: FSDPModule, waits: WaitMeter) -> None:
+    """Count the time in which `module` gathers parameters and scatters gradients as waiting."""
+    module.set_custom_all_gather(_AllGather(waits))
+    module.set_custom_reduce_scatter(_ReduceScatter(waits))
+
+
+def time_replicas(waits: WaitMeter) -> None:
+    """Count the time of FSDP2's averages among replicas as waiting, for the life of this process."""
+    fsdp_collectives.dist = _Distributed(waits)  # type: ignore[attr-defined,assignment]  # replaces that module
+
+
+class _AllGather(DefaultAllGather):
+    def __init__(self, waits: WaitMeter) -> None:
+        self._waits = waits
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self._waits.timed():
+            return super().__call__(*args, **kwargs)
+
+
+class _ReduceScatter(DefaultReduceScatter):
+    def __init__(self, waits: WaitMeter) -> None:
+        self._waits = waits
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self._waits.timed():
+            return super().__call__(*args, **kwargs)
+
+
+class _Distributed:
+    """`torch.distributed` as FSDP2 sees it."""
+
+    def __init__(self, waits: WaitMeter) -> None:
+        self._waits = waits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(dist, name)
+
+    def all_reduce(self, *args: Any, **kwargs: Any) -> Any:
+        with self._waits.timed():
+            return dist.all_reduce(*args, **kwargs)

@@ -6,7 +6,6 @@ these ranks, so it is divided by their number here.
 """
 
 import inspect
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import gcd
@@ -164,10 +163,9 @@ class _Dispatch:
         self._group = peers.get_group()
         sent = counts.view(peers.size(), -1)
         received = torch.empty_like(sent)
-        start = time.monotonic()
-        dist.all_to_all_single(received, sent.contiguous(), group=self._group)
-        self._sent, self._received = _shares(sent, num_rows), _shares(received, num_rows)
-        waits.add(time.monotonic() - start)
+        with waits.timed():
+            dist.all_to_all_single(received, sent.contiguous(), group=self._group)
+            self._sent, self._received = _shares(sent, num_rows), _shares(received, num_rows)
         self.counts = received.sum(0)
         """Rows for each of this rank's experts."""
         numbers = torch.arange(received.shape[1], device=received.device).repeat(len(received))

@@ -1,45 +1,92 @@
-"""Local SGD and DiLoCo: replicas train independently for some steps, then an outer step combines them."""
+"""Outer steps: parts of a run train apart, and exchange weights every some steps.
 
+Those of replicas are here, local SGD and DiLoCo; those of workers with a parameter server in `train.parameters.worker`.
+"""
+
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from gangline.checkpoint.format.index import OPTIMIZER
 from gangline.checkpoint.state import live_state
 from gangline.errors import ConfigError
+from gangline.optim.executors.rank_updates import local_part
 from gangline.spec.compression import Compression
 from gangline.spec.strategies import traits_of
 from gangline.train.parallel.compress.bucket import Bucket, Compressor, Piece
 from gangline.train.parallel.compress.collectives import GradientCollectives
+from gangline.train.parallel.compress.compressors import Uncompressed
 from gangline.train.parallel.compress.factory import make_compressor
-from gangline.train.parallel.compress.half import Uncompressed
 from gangline.train.runtime.context import RankContext
 
 BUCKET_BYTES = 25 * 2**20
 _INNER, _MOMENTUM = "inner/", "outer_momentum/"
 
 
+class Position(Protocol):
+    """Where a training is."""
+
+    step: int
+    cursor: int
+
+
+class OuterStep(Protocol):
+    """What the engine calls; all ranks of a gang make the same calls."""
+
+    @abstractmethod
+    def agree(self, norm: float, *, loss: float, weight: float, device: torch.device) -> float:
+        """Norm of the gradients of a step, equal on all ranks; called with its loss and weight. Collective."""
+
+    def begin(self, progress: Position) -> bool:
+        """Called once, after a resume and before the first step; as `advance`."""
+        return self.advance(progress)
+
+    @abstractmethod
+    def step(self, *, due: bool) -> None:
+        """Exchange weights after a step; not `due`: only a save or a stop asks for it. Collective."""
+
+    def advance(self, progress: Position) -> bool:  # noqa: ARG002  replicas take the samples that come next
+        """Move `progress` to the samples that come next; False: this gang was asked to stop. Collective."""
+        return True
+
+    def close(self) -> None:
+        """Called at the end of a training."""
+        return
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """State that checkpoints hold, equal on all ranks."""
+        return {}
+
+    def own_tensors(self) -> Mapping[str, Tensor]:
+        """State that checkpoints hold, of this rank alone."""
+        return {}
+
+    def restore(self, own: Mapping[str, Tensor]) -> None:  # noqa: ARG002  that of a worker is in the store
+        """Called after a resume with this rank's own tensors."""
+        return
+
+
 class OuterRule(Protocol):
     """Rule that combines replicas."""
 
+    @abstractmethod
     def combine(self) -> None:
         """Make the weights of all replicas equal; collective over the replicas."""
-        ...
 
     def resumed(self) -> None:
         """The weights were replaced, equally on all replicas; local."""
-        ...
+        return
 
     def momentum(self) -> Mapping[str, Tensor]:
         """Outer momentum by parameter, equal on all replicas."""
-        ...
+        return {}
 
 
-class ReplicaStep:
-    """Outer steps of one training; every rank of the gang makes the same calls."""
+class ReplicaStep(OuterStep):
+    """Outer steps of replicas: they combine their weights."""
 
     def __init__(self, context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """`model` is bare; `optimizer` is the inner one."""
@@ -62,11 +109,6 @@ class ReplicaStep:
         self._wire.mean(mean)
         return float(mean)
 
-    def begin(self, progress: object) -> bool:
-        """Go on where the checkpoint ended."""
-        del progress
-        return True
-
     @torch.no_grad()
     def step(self, *, due: bool) -> None:
         """Combine the replicas, before a save also if it is not due. Collective."""
@@ -74,27 +116,19 @@ class ReplicaStep:
         self._rule.combine()
         self._plain(self._buffers)
 
-    def advance(self, progress: object) -> bool:
-        """Go on with the next samples."""
-        del progress
-        return True
-
-    def close(self) -> None:
-        """Nothing is left to do."""
-
     def tensors(self) -> Mapping[str, Tensor]:
         return {_MOMENTUM + name: each for name, each in self._rule.momentum().items()}
 
     def own_tensors(self) -> Mapping[str, Tensor]:
         """State of the inner optimizer, which differs between replicas."""
-        return {_INNER + name: local(each) for name, each in self._inner().items()}
+        return {_INNER + name: local_part(each) for name, each in self._inner().items()}
 
     @torch.no_grad()
     def restore(self, own: Mapping[str, Tensor]) -> None:
         """Restore the inner state; if another number of ranks saved it, all replicas start from that of one."""
         for name, each in self._inner().items():
             if _INNER + name in own:
-                local(each).copy_(own[_INNER + name])
+                local_part(each).copy_(own[_INNER + name])
         self._rule.resumed()
 
     def _inner(self) -> dict[str, Tensor]:
@@ -116,7 +150,7 @@ def make_outer_step(context: RankContext, model: nn.Module, optimizer: torch.opt
     return ReplicaStep(context, model, optimizer)
 
 
-class Mean:
+class Mean(OuterRule):
     """Local SGD: the mean of the weights."""
 
     def __init__(self, model: nn.Module, average: "Average") -> None:
@@ -125,14 +159,8 @@ class Mean:
     def combine(self) -> None:
         self._average({name: each.detach() for name, each in self._weights.items()})
 
-    def resumed(self) -> None:
-        """Nothing to do: no state is kept between outer steps."""
 
-    def momentum(self) -> Mapping[str, Tensor]:
-        return {}
-
-
-class DiLoCo:
+class DiLoCo(OuterRule):
     """DiLoCo: torch's SGD over the last combined weights, with the averaged change since then as gradient."""
 
     def __init__(self, model: nn.Module, average: "Average", compression: Compression) -> None:
@@ -175,7 +203,7 @@ class Average:
     def __call__(self, tensors: Mapping[str, Tensor]) -> None:
         """Average in place, shards with the same shards of other replicas. Collective."""
         for names in self._buckets(tensors):
-            parts = [local(tensors[name]) for name in names]
+            parts = [local_part(tensors[name]) for name in names]
             flat = torch.cat([each.reshape(-1) for each in parts])
             views = torch.split(flat, [each.numel() for each in parts])
             pieces = [Piece(n, v.view_as(part)) for n, v, part in zip(names, views, parts, strict=True)]
@@ -187,7 +215,7 @@ class Average:
         names: list[str] = []
         size = 0
         for name, each in tensors.items():
-            size += local(each).nbytes
+            size += local_part(each).nbytes
             names.append(name)
             if size >= self._bucket_bytes:
                 yield names
@@ -199,11 +227,6 @@ class Average:
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """Parameters with gradients, by name."""
     return {name: each for name, each in model.named_parameters() if each.requires_grad}
-
-
-def local(tensor: Tensor) -> Tensor:
-    """This rank's shard, without a copy."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def is_due(step: int, *, every: int, outer: int = 1) -> bool:

@@ -1,7 +1,7 @@
 """Parts of a model by name: patterns that name modules, the repeated blocks, and the embedding and head around them."""
 
 import fnmatch
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -18,6 +18,11 @@ def matches(name: str, pattern: str) -> bool:
     """Whether the dotted `name` matches; `*` matches one part of the name, or some of its letters."""
     parts, wanted = name.split("."), pattern.split(".")
     return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
+
+
+def listed(names: Sequence[str], *, most: int = 8) -> str:
+    """The first names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def join(*parts: str) -> str:

@@ -116,11 +116,7 @@ def _results(block: nn.Module, call: Call, inputs: Tensor) -> dict[str, Tensor]:
     direction = torch.linspace(-1, 1, output.numel(), device=output.device, dtype=output.dtype).view_as(output)
     grads = torch.autograd.grad(output, list(wanted.values()), direction, allow_unused=True)
     found = {f"the gradient of {name}": grad for name, grad in zip(wanted, grads, strict=True) if grad is not None}
-    return {name: _whole(each).detach() for name, each in {"its output": output, **found}.items()}
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return {name: whole(each).detach() for name, each in {"its output": output, **found}.items()}
 
 
 def _alike(found: Tensor | None, wanted: Tensor) -> bool:
@@ -275,9 +271,9 @@ class TensorParallel:
         return laid.redistribute(placements=[target]).to_local()
 
 
-def whole(number: Tensor) -> Tensor:
-    """A loss that was computed in parts as a plain tensor; any other as it is."""
-    return number.full_tensor() if isinstance(number, DTensor) else number
+def whole(tensor: Tensor) -> Tensor:
+    """A distributed tensor, such as a loss that was computed in parts, as a plain one; any other as it is."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def _require_no_weights(module: nn.Module, name: str) -> None:

@@ -14,8 +14,7 @@ from gangline.checkpoint.format.safetensors import header_bytes, header_length, 
 from gangline.checkpoint.host_tensors import DTYPES, NAMES, as_bytes
 from gangline.errors import IntegrityError
 from gangline.spec.compression import Compression
-from gangline.train.parallel.compress.int8 import GROUP, dequantise, quantise
-from gangline.train.parallel.compress.topk import largest
+from gangline.train.parallel.compress.compressors import GROUP, dequantise, largest, quantise
 
 Form = Mapping[str, tuple[str, tuple[int, ...]]]
 """Names of the tensors of a file, with dtype and shape, in order."""
@@ -61,15 +60,13 @@ class ChangeCodec:
     def form(self) -> Form:
         """Tensors of the file."""
         match self.compression.kind:
-            case "bf16":
-                return {"values": ("BF16", (self.size,))}
             case "int8":
                 groups = ceil(self.size / GROUP)
                 return {"scales": ("F32", (groups, 1)), "codes": ("I8", (groups, GROUP))}
             case "topk":
                 return {"values": ("F32", (self._kept,)), "places": ("I32", (self._kept,))}
-            case _:
-                return {"values": ("F32", (self.size,))}
+            case kind:
+                return {"values": ("BF16" if kind == "bf16" else "F32", (self.size,))}
 
     @property
     def _kept(self) -> int:
@@ -78,8 +75,6 @@ class ChangeCodec:
     def encode(self, change: Tensor) -> dict[str, Tensor]:
         """Tensors of the file for a change in float32."""
         match self.compression.kind:
-            case "bf16":
-                return {"values": change.to(torch.bfloat16)}
             case "int8":
                 padded = torch.zeros(ceil(self.size / GROUP) * GROUP)
                 padded[: self.size] = change
@@ -88,8 +83,8 @@ class ChangeCodec:
             case "topk":
                 places = largest(change, self._kept)
                 return {"values": change[places], "places": places.int()}
-            case _:
-                return {"values": change}
+            case kind:
+                return {"values": change.to(torch.bfloat16) if kind == "bf16" else change}
 
     def decode(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """The change in float32, as all who read the file see it.

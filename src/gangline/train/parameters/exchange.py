@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 
 from torch import Tensor
@@ -27,6 +28,7 @@ from gangline.train.parameters.layout import (
     RowLayout,
     RowShard,
     RunBlocks,
+    newest_sound,
 )
 from gangline.train.parameters.merge import put_first_version, read_file, weights_form
 
@@ -54,13 +56,6 @@ class Arrival:
     """Why the newest version could not be read and this is the one before; empty: this is the newest."""
 
 
-@dataclass(slots=True)
-class _Outgoing:
-    push: BlockPush
-    changes: list[bytes]
-    """File of each shard."""
-
-
 class StoreExchange:
     """The worker's side of the store; `once` does everything that is to be done, from the thread or from a test."""
 
@@ -72,7 +67,8 @@ class StoreExchange:
         claim = Claim(run=plan.run, worker=plan.worker, life=life)
         self._claims = Claims(objects, self._table, self._blocks, claim)
         self._lock = threading.Condition()
-        self._outbox: deque[_Outgoing] = deque()
+        self._outbox: deque[tuple[BlockPush, list[bytes]]] = deque()
+        """Pushes, each with the file of each shard."""
         self._claimed: deque[int] = deque()
         self._arrived: dict[int, Arrival] = {}
         self._heads: dict[int, Head] = {}
@@ -121,7 +117,7 @@ class StoreExchange:
         """Send the change of a block, by shard; `push` needs no digests, bytes and attempt."""
         files = [pack(each) for each in changes]
         with self._lock:
-            self._outbox.append(_Outgoing(push, files))
+            self._outbox.append((push, files))
             self._lock.notify_all()
 
     def take_block(self) -> int | None:
@@ -176,7 +172,7 @@ class StoreExchange:
         if self._error is None and not self.is_over:
             with suppress(StorageError):
                 for block in [each for each in self._claims.held if each < self._blocks.count]:
-                    if all(each.push.block != block for each in self._outbox):
+                    if all(push.block != block for push, _ in self._outbox):
                         self._claims.give_back(block)
 
     # -- the exchange itself
@@ -185,12 +181,12 @@ class StoreExchange:
         """Send, pull and claim once; whether anything happened."""
         happened = False
         while self._outbox:
-            self._send(self._outbox[0])
+            self._send(*self._outbox[0])
             with self._lock:
                 self._outbox.popleft()
             happened = True
-        happened = self._pull() or happened
-        happened = self._claim() or happened
+        happened |= self._pull()
+        happened |= self._claim()
         self._hear()
         if happened:
             with self._lock:
@@ -209,33 +205,28 @@ class StoreExchange:
             try:
                 happened = self.once()
                 pause = POLL_SECONDS if happened else min(2 * pause, SLOWEST_POLL_SECONDS)
-            except StorageError as error:
+            except Exception as error:
                 pause = SLOWEST_POLL_SECONDS
-                if self.silent_seconds > STORE_SECONDS:
-                    return self._fail(error)
-            except Exception as error:  # raised where blocks are taken
-                return self._fail(error)
+                if not isinstance(error, StorageError) or self.silent_seconds > STORE_SECONDS:
+                    with self._lock:
+                        self._error = error  # raised where blocks are taken
+                        self._lock.notify_all()
+                    return
             with self._lock:
                 if not self._closing and not self._outbox:
                     self._lock.wait(pause)
-        return None
 
-    def _fail(self, error: Exception) -> None:
-        with self._lock:
-            self._error = error
-            self._lock.notify_all()
-
-    def _send(self, outgoing: _Outgoing) -> None:
+    def _send(self, push: BlockPush, changes: list[bytes]) -> None:
         """Changes first, then the push that names them."""
         store, keys = self._objects.store, self._objects.keys
         push = replace(
-            outgoing.push, attempt=self._claims.held.get(outgoing.push.block, outgoing.push.attempt),
-            digests=tuple(sha256(each).hexdigest() for each in outgoing.changes),
+            push, attempt=self._claims.held.get(push.block, push.attempt),
+            digests=tuple(sha256(each).hexdigest() for each in changes),
         )  # fmt: skip
-        for shard, data in zip(self._shards, outgoing.changes, strict=True):
+        for shard, data in zip(self._shards, changes, strict=True):
             store.put(keys.change(push, shard.number), data)
         self._hear()
-        sent = self._sent + sum(map(len, outgoing.changes))
+        sent = self._sent + sum(map(len, changes))
         push = replace(push, wire_bytes=(sent, self._received), silent_seconds=round(self._silent, 3))
         if self._objects.put_if_absent(keys.push(push.block), push) is None:  # another worker's counts
             for shard in self._shards:
@@ -261,7 +252,7 @@ class StoreExchange:
                 continue
             arrival = Arrival(head, None)
             if known is None or head.version > known.version or shard.number in self._damaged:
-                arrival = self._newest_sound(shard, head)
+                arrival = Arrival(*newest_sound(head, partial(self._weights, shard)))
                 if arrival.weights is None:  # two newer ones came meanwhile
                     continue
                 (self._damaged.add if arrival.damage else self._damaged.discard)(shard.number)
@@ -274,23 +265,8 @@ class StoreExchange:
             moved = True
         return moved
 
-    def _newest_sound(self, shard: RowShard, head: Head) -> Arrival:
-        """The version of a head, or the one before if its file is damaged; without weights: they are gone.
-
-        Raises:
-            IntegrityError: Both are damaged.
-        """
-        try:
-            return Arrival(head, self._weights(shard, head))
-        except IntegrityError as error:
-            if head.older is None:
-                raise
-            try:
-                return Arrival(head.older, self._weights(shard, head.older), damage=str(error))
-            except IntegrityError as second:
-                raise IntegrityError(f"{error}; nor can the version before be read: {second}") from error
-
     def _weights(self, shard: RowShard, head: Head) -> Tensor | None:
+        """Weights of a version; None: they are gone."""
         form, key = weights_form(shard, self._plan), self._objects.keys.weights(shard.number, head.file)
         tensors = read_file(self._objects.store, key, form, head.weights_sha256)
         if tensors is None:

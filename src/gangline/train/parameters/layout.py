@@ -4,7 +4,7 @@ The weights of a model are one row of numbers: all parameters by name, then all 
 Every document is signed with the key of the run's checkpoints and names its run.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import ceil, prod
 from typing import Protocol, TypeVar
@@ -18,6 +18,7 @@ from gangline.spec.plan import Plan
 from gangline.storage.objects.protocol import Etag, ObjectStore, get_bounded
 
 MOST_DOCUMENT_BYTES = 16 * 2**20
+X = TypeVar("X")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,13 +67,13 @@ class RowLayout:
 
     def shards(self) -> tuple[RowShard, ...]:
         """All pieces of the row, in order; none has both parameters and buffers."""
-        middle = sum(each.size for each in self.parameters)
-        cuts = [*self._split_range(0, middle, is_mean=False), *self._split_range(middle, self.size, is_mean=True)]
+        middle, size = sum(each.size for each in self.parameters), self.shard_numbers
+        cuts = [
+            (start, min(start + size, stop), is_mean)
+            for first, stop, is_mean in ((0, middle, False), (middle, self.size, True))
+            for start in range(first, stop, size)
+        ]
         return tuple(RowShard(number, *cut) for number, cut in enumerate(cuts))
-
-    def _split_range(self, start: int, stop: int, *, is_mean: bool) -> Iterator[tuple[int, int, bool]]:
-        for first in range(start, stop, self.shard_numbers):
-            yield first, min(first + self.shard_numbers, stop), is_mean
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,6 +173,23 @@ class Head:
     def merged(self) -> int:
         """Blocks that are in the weights."""
         return self.done.count - self.dropped - self.refused
+
+
+def newest_sound(head: Head, read: Callable[[Head], X]) -> tuple[Head, X, str]:
+    """A head and what `read` gives of it, or those of the version before, and why the newest cannot be read.
+
+    Raises:
+        IntegrityError: Both are damaged, or there is none before.
+    """
+    try:
+        return head, read(head), ""
+    except IntegrityError as error:
+        if head.older is None:
+            raise
+        try:
+            return head.older, read(head.older), str(error)
+        except IntegrityError as second:
+            raise IntegrityError(f"{error}; nor can the version before be read: {second}") from error
 
 
 class OfRun(Protocol):

@@ -5,7 +5,7 @@ Whatever a server does before the head moves may be done again by another one; w
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
@@ -24,9 +24,8 @@ from gangline.train.parameters.layout import (
     ParameterStore,
     RowShard,
     RunBlocks,
+    newest_sound,
 )
-
-WHOLE = Compression()
 
 
 def nesterov(weights: Tensor, momentum: Tensor, change: Tensor, *, lr: float, decay: float, share: float) -> None:
@@ -40,7 +39,7 @@ def nesterov(weights: Tensor, momentum: Tensor, change: Tensor, *, lr: float, de
 
 def codec_of(shard: RowShard, compression: Compression) -> ChangeCodec:
     """How changes of a shard travel; buffers go whole."""
-    return ChangeCodec(WHOLE if shard.is_mean else compression, shard.size)
+    return ChangeCodec(Compression() if shard.is_mean else compression, shard.size)
 
 
 def weights_form(shard: RowShard, plan: Plan) -> Form:
@@ -140,11 +139,6 @@ class ShardMerger:
         """Why the newest version cannot be read and the one before is continued from; empty: it can."""
         self.head, self._etag, self._weights, self._momentum = self._open()
 
-    @property
-    def is_done(self) -> bool:
-        """Every block is merged or dropped."""
-        return self.head.done.mark == self._blocks.count
-
     def add(self, push: BlockPush) -> None:
         """A push that waits for a merge; of a block that is done already nothing happens."""
         if push.block not in self.head.done:
@@ -199,7 +193,12 @@ class ShardMerger:
             self._forget_done()
             return None
         before, self.head, self._etag, self._weights, self._momentum = self.head, head, etag, weights, momentum
-        self._tidy(before, waiting, moved=bool(taken))
+        self._forget_done()
+        for push in waiting:
+            self._store.delete(self._keys.change(push, self.shard.number))
+        if taken and before.older is not None:
+            self._store.delete(self._keys.weights(self.shard.number, before.older.file))
+            self._store.delete(self._keys.state(self.shard.number, before.older.file))
         ages = tuple(age for _, age, _ in taken)
         return Merge(
             head=head, pushes=tuple(push for push, _, _ in taken), ages=ages, dropped=tuple(dropped), refused=refused
@@ -207,8 +206,11 @@ class ShardMerger:
 
     def _stepped(self, taken: list[tuple[BlockPush, int, Tensor]]) -> tuple[Tensor, Tensor]:
         """Weights and momentum after the merge of `taken`."""
-        workers, compression = self._num_workers([push for push, _, _ in taken]), self._compression
+        version, table, compression = self.head.version, self._table, self._compression
         assert compression.outer_lr is not None, "the rules of a line ask for it"
+        self._joined |= {push.worker: version for push, _, _ in taken if push.worker > table.workers}
+        self._joined = {worker: seen for worker, seen in self._joined.items() if version - seen <= table.oldest}
+        workers = table.workers + len(self._joined)  # with those that joined each push has a smaller share
         shares = [push.samples / (1 + age / workers) for push, age, _ in taken]
         mean = torch.zeros(self.shard.size)
         for (_, _, change), share in zip(taken, shares, strict=True):
@@ -223,13 +225,6 @@ class ShardMerger:
         )  # fmt: skip
         return weights, momentum
 
-    def _num_workers(self, taken: Sequence[BlockPush]) -> int:
-        """Workers of the run, and those that joined and still push: with more workers each push has a smaller share."""
-        version, table = self.head.version, self._table
-        self._joined |= {push.worker: version for push in taken if push.worker > table.workers}
-        self._joined = {worker: seen for worker, seen in self._joined.items() if version - seen <= table.oldest}
-        return table.workers + len(self._joined)
-
     def _change(self, push: BlockPush, age: int) -> Tensor:
         if age < 0:
             raise IntegrityError(f"wanted a version up to {self.head.version}, found one trained from a later version")
@@ -238,18 +233,6 @@ class ShardMerger:
         if tensors is None:
             raise IntegrityError(f"wanted {key}, which the push names, found nothing")
         return self._codec.decode(tensors)
-
-    def _tidy(self, before: Head, waiting: list[BlockPush], *, moved: bool) -> None:
-        """Delete what no one needs: the head has moved."""
-        self._forget_done()
-        for push in waiting:
-            self._store.delete(self._keys.change(push, self.shard.number))
-        if moved and before.older is not None:
-            self._delete_version(before.older.file)
-
-    def _delete_version(self, file: str) -> None:
-        self._store.delete(self._keys.weights(self.shard.number, file))
-        self._store.delete(self._keys.state(self.shard.number, file))
 
     def _forget_done(self) -> None:
         self._waiting = {block: each for block, each in self._waiting.items() if block not in self.head.done}
@@ -268,25 +251,10 @@ class ShardMerger:
             kept = {head.file, head.older.file if head.older else ""}
             if file < f"{head.version - 1:08d}" and file not in kept:  # another server may write newer ones now
                 self._store.delete(entry.key)
-        opened, weights, momentum = self._newest_sound(head)
+        opened, (weights, momentum), damage = newest_sound(head, self._files)
+        if damage:  # blocks that were merged between the two are no longer done: their pushes are looked at again
+            self.damage, opened = damage, replace(opened, version=head.version)
         return opened, etag, weights, momentum
-
-    def _newest_sound(self, head: Head) -> tuple[Head, Tensor, Tensor]:
-        """The head to continue from: if files of the newest version are damaged, it has what the one before had.
-
-        Blocks that were merged between the two are no longer done, so their pushes are looked at again.
-        """
-        try:
-            return head, *self._files(head)
-        except IntegrityError as error:
-            if head.older is None:
-                raise
-            try:
-                weights, momentum = self._files(head.older)
-            except IntegrityError as second:
-                raise IntegrityError(f"{error}; nor can the version before be read: {second}") from error
-            self.damage = str(error)
-            return replace(head.older, version=head.version), weights, momentum
 
     def _files(self, head: Head) -> tuple[Tensor, Tensor]:
         """Weights and momentum of a version."""

@@ -130,11 +130,6 @@ class MergeServer:
                     self._report(merge)
         return happened
 
-    def final(self) -> Final | None:
-        """What the worker that saved the checkpoint wrote; None: nothing yet."""
-        found = self._objects.read(Final, self._objects.keys.final)
-        return found[0] if found is not None else None
-
     def _open(self) -> bool:
         found = self._objects.read(RowLayout, self._objects.keys.layout)
         if found is None:
@@ -148,7 +143,7 @@ class MergeServer:
             )
         self._mergers = [ShardMerger(self._objects, each, self._plan, blocks=self._blocks) for each in own]
         self._inbox = PushInbox(self._objects, shards=len(shards), blocks=self._blocks)
-        if own and own[0].number == 0:
+        if own[0].number == 0:
             self._since_report.samples = self._blocks.samples_in(self._mergers[0].head.done)
         size = sum(each.size for each in own)
         self._context.events.emit("shards_opened", shards=len(own), size_bytes=4 * size)
@@ -193,13 +188,14 @@ def run(context: RankContext) -> int:
     """Exit code of this rank; local, ranks of the gang meet in the store alone."""
     assert context.store is not None, "servers run in a gang"
     plan = context.plan
-    server = MergeServer(context, ParameterStore(context.store, ParameterKeys.of(plan), plan.run, context.key))
+    objects = ParameterStore(context.store, ParameterKeys.of(plan), plan.run, context.key)
+    server = MergeServer(context, objects)
     pause, answered = POLL_SECONDS, time.monotonic()
     while not context.stop_asked:
         try:
             heartbeat.expect(CALL_SECONDS)
             context.phase("exchange")
-            happened, final = server.once(), server.final()
+            happened, final = server.once(), objects.read(Final, objects.keys.final)
             context.phase("exchange")
             context.book()
             answered = time.monotonic()
@@ -208,9 +204,10 @@ def run(context: RankContext) -> int:
                 raise
             happened, final = False, None
         if final is not None:  # the losses are those that the servers saw
-            losses = losses_of(context.metrics, seed=plan.seed, job=None)
-            jobs = tuple(replace(each, losses=losses) for each in final.result.jobs)
-            write_result(context.metrics, replace(final.result, jobs=jobs))
+            losses, result = losses_of(context.metrics, seed=plan.seed, job=None), final[0].result
+            write_result(
+                context.metrics, replace(result, jobs=tuple(replace(each, losses=losses) for each in result.jobs))
+            )
             return 0
         context.write_ledger(every_seconds=1.0)
         pause = POLL_SECONDS if happened else min(2 * pause, SLOWEST_POLL_SECONDS / 4)
@@ -252,10 +249,6 @@ class WorkerWatch:
             if worker not in self._silent and now - last > max(SILENT_SECONDS, BLOCKS_OF_SILENCE * self._longest):
                 self._silent.add(worker)
                 yield "worker_silent", {"worker": worker, "seconds": now - last}
-        yield from self._slow_ones()
-
-    def _slow_ones(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Workers that are slow and were not named yet."""
         paces = {worker: median(each) for worker, each in self._paces.items() if len(each) == FEWEST_BLOCKS}
         for worker, pace in paces.items():
             others = [each for other, each in paces.items() if other != worker]

@@ -9,7 +9,6 @@ compression leaves out of a change goes with the next one.
 import time
 from collections.abc import Mapping, Sequence
 from math import fsum, isfinite
-from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -20,7 +19,7 @@ from gangline.errors import NonFiniteError
 from gangline.spec.compression import Compression
 from gangline.spec.gang.status import GangResult
 from gangline.train import heartbeat
-from gangline.train.parallel.local_sgd import trainable
+from gangline.train.parallel.local_sgd import OuterStep, Position, make_outer_step, trainable
 from gangline.train.parameters.exchange import Arrival, StoreExchange
 from gangline.train.parameters.layout import (
     BlockPush,
@@ -44,11 +43,13 @@ STORE_SILENCE_SECONDS = 1200.0
 _TRAIN, _END, _STOP = 0, 1, 2
 
 
-class Position(Protocol):
-    """Where a training is."""
+def outer_step_of(context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer) -> OuterStep | None:
+    """Outer steps of the plan; None: all ranks average every step.
 
-    step: int
-    cursor: int
+    Raises:
+        ConfigError: There is only one replica.
+    """
+    return WorkerStep(context, model) if context.plan.worker else make_outer_step(context, model, optimizer)
 
 
 class WeightsRow:
@@ -143,8 +144,8 @@ class ChangeEncoder:
         return files
 
 
-class WorkerStep:
-    """Outer steps of one worker; every rank of its gang makes the same calls, rank 0 talks to the store."""
+class WorkerStep(OuterStep):
+    """Outer steps of one worker; rank 0 talks to the store. The moments of the inner optimizer start from zero."""
 
     def __init__(self, context: RankContext, model: nn.Module) -> None:
         """`model` is bare."""
@@ -231,16 +232,6 @@ class WorkerStep:
         """Send the last push and give back what was claimed; local."""
         if self._exchange is not None:
             self._exchange.close(seconds=CLOSE_SECONDS)
-
-    def tensors(self) -> Mapping[str, Tensor]:
-        """None: the state of a worker is in the store."""
-        return {}
-
-    def own_tensors(self) -> Mapping[str, Tensor]:
-        return {}
-
-    def restore(self, own: Mapping[str, Tensor]) -> None:
-        """Nothing is restored: the moments of the inner optimizer start from zero."""
 
     def _push(self, exchange: StoreExchange, after: Tensor) -> None:
         change = self._before - after

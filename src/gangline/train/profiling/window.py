@@ -12,8 +12,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from gangline.spec.gang.profiling import ProfileRequest, ProfileSummary
-from gangline.train.profiling.trace_calls import STEP
-from gangline.train.profiling.trace_summary import summarise
+from gangline.train.profiling.trace_summary import STEP, summarise
 
 MOST_PHASES = 2000
 MOST_TRACE_BYTES = 64 << 20

@@ -29,7 +29,7 @@ from gangline.train.loop.private_training import RecordPrivacy
 from gangline.train.loop.trainer import Trainer
 from gangline.train.runtime import rendezvous
 from gangline.train.runtime.context import RankContext
-from gangline.train.runtime.data_splits import SHARD
+from gangline.train.runtime.data_splits import build_split
 from gangline.train.runtime.device_mesh import Meshes
 from gangline.train.task import Task, load_task
 
@@ -93,15 +93,7 @@ def _trainer(plan: Plan, task: Task) -> Trainer:
 def _open(plan: Plan, task: Task, split: str, folder: Path) -> Any:
     """Samples of a split out of the folder of data."""
     files = sorted(str(path) for path in folder.iterdir() if path.is_file())
-    options = {
-        "folder": str(folder), "text": [path for path in files if not path.endswith(SHARD)],
-        "shards": [path for path in files if path.endswith(SHARD)], "holdout": plan.data.holdout, "seed": plan.seed,
-        "model": dict(plan.model),
-    }  # fmt: skip
-    found = task.build_data(split, options)
-    if not (hasattr(found, "__len__") and hasattr(found, "__getitem__")):
-        raise ConfigError(f"build_data({split!r}): wanted an object with len() and [i], found {type(found).__name__}")
-    return found
+    return build_split(plan, task, split, files, seed=plan.seed, folder=str(folder))
 
 
 if __name__ == "__main__":

@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.utils.data import Subset
 
 from gangline.checkpoint.peers import Peers
-from gangline.errors import CapacityError, IntegrityError
+from gangline.errors import CapacityError, ConfigError, IntegrityError
 from gangline.federated.merge import refusal
 from gangline.federated.protocol import Contribution, RoundAnswers, RoundCall, Spent
 from gangline.federated.sum_vector import from_bytes, to_bytes
-from gangline.spec.config.rules_federated import LEAST_SUM
+from gangline.spec.config.rules_federated import LEAST_SUM, SPLIT
 from gangline.spec.federated import FederationPlan, RefusedReason
-from gangline.train.loop.member_data import require_samples, share_out
+from gangline.train.loop.checkpointing import ExtraTensors
 from gangline.train.loop.member_training import LocalMember, MemberTraining
 from gangline.train.loop.private_training import RecordPrivacy
 from gangline.train.loop.trainer import Trainer
 from gangline.train.runtime.data_splits import open_split
+from gangline.train.runtime.initialization import derived_seed
 
 if TYPE_CHECKING:
     from gangline.federated.secure_sum import SecureSum
@@ -134,13 +136,11 @@ class GangMembers:
 
         federation, roster = self._federation, len(self._federation.roster)
         occasion = Occasion(
-            run=self._context.plan.run,
-            round=call.number,
-            attempt=call.attempt,
-            code="simulated",
+            run=self._context.plan.run, round=call.number, attempt=call.attempt, code="simulated",
             roster=federation.roster,
-        )
-        names = self._metric_names(own)
+        )  # fmt: skip
+        said = self._peers.gather([sorted(each.metrics) for each in own.values() if isinstance(each, Contribution)])
+        names = sorted({name for rows in said for row in rows for name in row})  # a vector has a place for each
         vectors = {name: _vector(each, names, federation) for name, each in own.items()}
         refused = self._peers.gather([[name, each] for name, each in vectors.items() if isinstance(each, str)])
         plain = {name: each for name, each in vectors.items() if isinstance(each, bytes)}
@@ -162,17 +162,12 @@ class GangMembers:
         )  # fmt: skip
         return replace(answers, contributions=(together,), bytes_up=answers.bytes_up + sum(map(len, masked.values())))
 
-    def _metric_names(self, own: Answers) -> list[str]:
-        """Metrics that any member measured: a vector has a place for each."""
-        said = self._peers.gather([sorted(each.metrics) for each in own.values() if isinstance(each, Contribution)])
-        return sorted({name for rows in said for row in rows for name in row})
-
     def _gather_bytes(self, own: Mapping[str, bytes]) -> dict[str, bytes]:
         said = self._peers.gather({name: base64.b64encode(each).decode() for name, each in own.items()})
         return {name: base64.b64decode(text) for rows in said for name, text in sorted(rows.items())}
 
 
-class _Spent:
+class _Spent(ExtraTensors):
     """Trainings that have spent privacy, saved with each round: a restart counts the one that was under way, too."""
 
     def __init__(self, members: Sequence[RecordPrivacy]) -> None:
@@ -182,10 +177,6 @@ class _Spent:
         """The count, equal for all members."""
         self._count.fill_(max((each.trainings for each in self._members), default=int(self._count)))
         return {"federation/trainings": self._count}
-
-    def own_tensors(self) -> Mapping[str, torch.Tensor]:
-        """No rank has any of its own."""
-        return {}
 
     def restore(self, own: Mapping[str, torch.Tensor]) -> None:
         """Continue after the saved trainings and the one that may have begun since."""
@@ -225,3 +216,74 @@ def _heard(said: Mapping[str, Any], row: torch.Tensor, call: RoundCall, sizes: S
     return Contribution(
         members=(said["name"],), weight=said["weight"], change=change or None, loss=said["loss"], metrics=metrics
     )
+
+
+def share_out(data: Any, split: str, *, members: int, seed: int) -> list[list[int]]:
+    """Numbers of the samples of each member, sorted; each sample has one member.
+
+    With `dirichlet:A` the samples of a label are shared out by proportions from a Dirichlet distribution, equal for
+    equal seeds: the two splits of a data set get the same proportions.
+
+    Raises:
+        ConfigError: Samples have no such column, or there are not as many values as members.
+    """
+    found = SPLIT.fullmatch(split)
+    assert found is not None, "federated_rules has checked it"
+    draws = np.random.default_rng(derived_seed(seed, "members"))
+    if found["column"]:
+        return _by_value(_column(data, found["column"]), split, members)
+    if found["alpha"] is None:
+        return [sorted(part.tolist()) for part in np.array_split(draws.permutation(len(data)), members)]
+    return _by_label(_column(data, None), float(found["alpha"]), members, draws)
+
+
+def require_samples(shares: Sequence[Sequence[int]], split: str) -> None:
+    """
+    Raises:
+        ConfigError: A member has nothing to train on.
+    """
+    if empty := [number for number, each in enumerate(shares, start=1) if not each]:
+        raise ConfigError(
+            f'federated.simulate.split: wanted samples for each of {len(shares)} members, "{split}" leaves '
+            f"{len(empty)} without any; fewer members, a larger A or iid works"
+        )
+
+
+def _by_value(values: list[Any], split: str, members: int) -> list[list[int]]:
+    distinct = sorted(set(values), key=str)
+    if len(distinct) != members:
+        raise ConfigError(
+            f'federated.simulate.members: wanted one for each value of "{split}", found {members} members and '
+            f"{len(distinct)} values; members = {len(distinct)} works"
+        )
+    return [[index for index, value in enumerate(values) if value == each] for each in distinct]
+
+
+def _by_label(labels: list[Any], alpha: float, members: int, draws: np.random.Generator) -> list[list[int]]:
+    shares: list[list[int]] = [[] for _ in range(members)]
+    for label in sorted(set(labels), key=str):
+        own = [index for index, each in enumerate(labels) if each == label]
+        cuts = np.rint(np.cumsum(draws.dirichlet([alpha] * members)) * len(own)).astype(int)[:-1]
+        for number, part in enumerate(np.split(np.array(own), cuts)):
+            shares[number] += part.tolist()
+    return [sorted(each) for each in shares]
+
+
+def _column(data: Any, name: str | None) -> list[Any]:
+    """Values of one column; of the only one that holds a whole number if `name` is None."""
+    first = data[0]
+    if name is None:
+        labels = [key for key, value in first.items() if isinstance(_plain(value), int)]
+        if len(labels) != 1:
+            raise ConfigError(
+                "federated.simulate.split: wanted one column of whole numbers as the label of a sample, found "
+                f"{labels or 'none'} among {sorted(first)}; iid and column:NAME need no label"
+            )
+        name = labels[0]
+    if name not in first:
+        raise ConfigError(f"federated.simulate.split: wanted a column {name!r}, samples have {sorted(first)}")
+    return [_plain(data[index][name]) for index in range(len(data))]
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, Tensor) and value.numel() == 1 else value

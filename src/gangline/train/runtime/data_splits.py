@@ -1,11 +1,13 @@
 """Data splits of a task on this node: files are fetched once, shards of data sets when they are needed."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch.distributed as dist
 
 from gangline.errors import ConfigError
+from gangline.spec.plan import Plan
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.dataset_files import data_paths, fetch_data_files
@@ -54,17 +56,17 @@ def open_split(context: RankContext, task: Task, split: str, *, seed: int) -> An
     Raises:
         ConfigError: They have no length, or no `[i]`.
     """
-    plan = context.plan
-    paths = data_paths(plan, context.data_folder)
+    more = {} if context.datasets is None else {"dataset": context.datasets.split(split)}
+    return build_split(context.plan, task, split, data_paths(context.plan, context.data_folder), seed=seed, **more)
+
+
+def build_split(plan: Plan, task: Task, split: str, paths: Sequence[str], *, seed: int, **more: object) -> Any:
+    """Data of `split` from files and `more` options; raises as `open_split`."""
     options = {
         "text": [path for path in paths if not path.endswith(SHARD)],
         "shards": [path for path in paths if path.endswith(SHARD)],
-        "holdout": plan.data.holdout,
-        "seed": seed,
-        "model": dict(plan.model),
-    }
-    if context.datasets is not None:
-        options["dataset"] = context.datasets.split(split)
+        "holdout": plan.data.holdout, "seed": seed, "model": dict(plan.model), **more,
+    }  # fmt: skip
     data = task.build_data(split, options)
     if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         raise ConfigError(f"build_data({split!r}): wanted an object with len() and [i], found {type(data).__name__}")

@@ -124,7 +124,7 @@ class _CountWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its h
         self._storages: set[int] = set()
 
     def wrote(self, tensor: torch.Tensor) -> bool:
-        return _storage(tensor) in self._storages or not tensor.numel()
+        return storage_of(tensor) in self._storages or not tensor.numel()
 
     def wrote_all_of(self, model: nn.Module) -> bool:
         """True: no tensor of `model` has values from its constructor alone, such as a table in a buffer."""
@@ -133,12 +133,15 @@ class _CountWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its h
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._schema.is_mutable:  # noqa: SLF001  # the only way to ask an operator
             self.num_writes += 1
-            self._storages |= {_storage(each) for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)}
+            self._storages |= {
+                storage_of(each) for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)
+            }
         return func(*args, **(kwargs or {}))
 
 
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001  # meta tensors have no address
+def storage_of(tensor: torch.Tensor) -> int:
+    """Identity of the storage of a tensor, also of one on the meta device and of a fake one."""
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001  # these have no address
 
 
 @contextmanager

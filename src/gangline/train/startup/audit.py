@@ -29,12 +29,10 @@ from types import ModuleType
 from typing import Any
 
 from .devices import gpu_names
-from .file_reads import FileReads
+from .file_reads import SEARCHES, FileReads, Searches, TorchReads
 from .origins import FileOrigins, versions
 from .programs import EVENTS, Programs
 from .report_file import ReportFile
-from .searches import SEARCHES, Searches
-from .torch_reads import TorchReads
 
 MOST_HOSTS = 20
 MOST_PROGRAMS = 20

@@ -1,15 +1,21 @@
 """Files that a process reads and folders that it lists, as far as nothing declares them. Standard library only.
 
+Some calls of torch and torchvision open files in native code, where no audit hook of Python sees them. A search for
+files that the code layer leaves out finds nothing, and raises nothing: its pattern is reported.
+
 Each is reported once, as it was just before the program opened it:
 
     {"event": "read", "path", "size_bytes", "mtime_ns", "ctime_ns", "sha256"}     a file; `sha256` of a small one
     {"event": "listed", "path", "size_bytes", "mtime_ns", "ctime_ns", "sha256"}   a folder, its path ends with a slash
 """
 
+import functools
 import os
 import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from os.path import abspath, isdir, join
 from typing import Any
 
 from .contents import MOST_BYTES, contents_of
@@ -170,3 +176,84 @@ def _holds_bytes(path: str) -> bool:
         return os.stat(path).st_size > 0
     except (OSError, ValueError):
         return False
+
+
+_CALLS: tuple[tuple[tuple[str, str, str], ...], ...] = (
+    (("torch.jit", "load", "f"), ("torch", "from_file", "filename")),
+    (("torchvision.io.image", "read_file", "path"), ("torchvision.io", "read_file", "path")),
+)
+"""Calls of each library: module, function, and parameter that is the path; `torchvision.io.read_image` calls
+`read_file`."""
+
+
+class TorchReads:
+    """Calls `opened` with the path before each such call, from the time that the library is imported."""
+
+    def __init__(self, opened: Callable[[Any], None]) -> None:
+        self._opened = opened
+        self._waiting = _CALLS
+
+    def imports(self) -> None:
+        """A module is about to be imported.
+
+        These modules have their functions before the import of their library ends, which imports more after them:
+        a caller that comes here at each import is in time.
+        """
+        self._waiting = tuple(each for each in self._waiting if not self._watch(each))
+
+    def _watch(self, calls: tuple[tuple[str, str, str], ...]) -> bool:
+        found = [(sys.modules.get(module), name, parameter) for module, name, parameter in calls]
+        if not all(module is not None and name in vars(module) for module, name, _ in found):
+            return False
+        for module, name, parameter in found:
+            setattr(module, name, _seen(vars(module)[name], parameter, self._opened))
+        return True
+
+
+def _seen(call: Callable[..., Any], parameter: str, opened: Callable[[Any], None]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def seen(*arguments: Any, **named: Any) -> Any:
+        with suppress(Exception):
+            path = arguments[0] if arguments else named.get(parameter)
+            if isinstance(path, str | bytes | os.PathLike):
+                opened(path)
+        return call(*arguments, **named)
+
+    return seen
+
+
+SEARCHES = frozenset({"glob.glob/2", "pathlib.Path.glob", "pathlib.Path.rglob", "os.listdir", "os.scandir"})
+_MOST = 20
+
+
+class Searches:
+    """Reports the searches of one process in the layer, whose folders end with a slash, once each."""
+
+    def __init__(self, code: Iterable[str], write: Callable[[Mapping[str, Any]], None]) -> None:
+        self._code, self._write = tuple(code), write
+        self._seen: set[str] = set()
+
+    def looked(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """A folder is about to be listed, or files that match a pattern are."""
+        path = abspath(_pattern(event, arguments))
+        folder = next((each for each in self._code if path.startswith(each)), None)
+        if folder is None or path in self._seen or len(self._seen) >= _MOST:
+            return
+        is_listing = event.startswith("os.")
+        if is_listing and (isdir(path) or any(each.startswith(f"{path}/") for each in self._seen)):
+            return  # it has what is there, or a pattern lists it
+        self._seen.add(path)
+        self._write({"event": "search", "pattern": path[len(folder) :][:1000]})
+
+
+def _pattern(event: str, arguments: tuple[Any, ...]) -> str:
+    match event, arguments:
+        case "glob.glob/2", (pattern, _, root, _):
+            return join(os.fsdecode(root or ""), os.fsdecode(pattern))
+        case "pathlib.Path.glob", (folder, pattern):
+            return join(str(folder), pattern)
+        case "pathlib.Path.rglob", (folder, pattern):
+            return join(str(folder), "**", pattern)
+        case _, (folder,) if isinstance(folder, (str, bytes, os.PathLike)):
+            return os.fsdecode(folder)
+    return "/"

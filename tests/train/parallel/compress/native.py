@@ -8,8 +8,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from gangline.train.account.clock import WaitMeter
 from gangline.train.parallel.compress.bucket import layout_of_shard
 from gangline.train.parallel.compress.collectives import GradientCollectives
+from gangline.train.parallel.compress.compressors import Uncompressed
 from gangline.train.parallel.compress.factory import shard_hook
-from gangline.train.parallel.compress.half import Uncompressed
 from gangline.train.parallel.data_parallel import shard
 
 

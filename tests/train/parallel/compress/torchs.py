@@ -10,7 +10,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 
 from gangline.train.account.clock import WaitMeter
 from gangline.train.parallel.compress.collectives import GradientCollectives
-from gangline.train.parallel.compress.powersgd import PowerSGD
+from gangline.train.parallel.compress.compressors import PowerSGD
 
 NAMES = ("wide", "bias")
 

@@ -4,6 +4,7 @@ State between steps is stored by parameter name. DDP rearranges its buckets afte
 state by bucket would then belong to other parameters.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
@@ -35,19 +36,19 @@ class Bucket:
 
 
 class Compressor(Protocol):
-    """A kind of compression; its calls are collective over the ranks of its group."""
+    """A kind of compression; its calls are collective over the ranks of its group. Here it has no state."""
 
+    @abstractmethod
     def average(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
         """Replace `bucket.flat` by (nearly) its mean over the ranks, equal bit for bit on all; the future holds it."""
-        ...
 
     def state(self) -> dict[str, Tensor]:
         """State for the next step, of this rank: name -> tensor that aliases the live one."""
-        ...
+        return {}
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
+    def load(self, state: Mapping[str, Tensor]) -> None:  # noqa: ARG002  here there is none
         """Restore what `state` returned on this rank."""
-        ...
+        return
 
 
 def bucket_of_ddp(bucket: GradBucket, names: Mapping[Tensor, str]) -> Bucket:
@@ -101,7 +102,7 @@ def _own_parameters(module: nn.Module, prefix: str) -> dict[str, nn.Parameter]:
 _RESIDUAL = "residual/"
 
 
-class ErrorFeedback:
+class ErrorFeedback(Compressor):
     """Error feedback: what compression left out of one step's gradients is added to the next's. By name; local."""
 
     def __init__(self) -> None:

@@ -1,9 +1,5 @@
 """Collectives of compressed gradients over one group; the time that they block counts as waiting."""
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -24,32 +20,24 @@ class GradientCollectives:
 
     def sum(self, tensor: Tensor) -> None:
         """Sum over the ranks, in place."""
-        with self._timed():
+        with self._waits.timed():
             dist.all_reduce(tensor, group=self.group)
 
     def mean(self, tensor: Tensor) -> None:
         """Mean over the ranks, in place."""
-        with self._timed():
+        with self._waits.timed():
             dist.all_reduce(tensor, op=dist.ReduceOp.AVG, group=self.group)
 
     def gather(self, tensor: Tensor) -> Tensor:
         """The tensors of all ranks, stacked by rank."""
         out = tensor.new_empty((self.size * tensor.shape[0], *tensor.shape[1:]))
-        with self._timed():
+        with self._waits.timed():
             all_gather_single(out, tensor, group=self.group)
         return out.view(self.size, *tensor.shape)
 
     def exchange(self, tensor: Tensor) -> Tensor:
         """Send row r to rank r; the result has a row from each rank."""
         out = torch.empty_like(tensor)
-        with self._timed():
+        with self._waits.timed():
             dist.all_to_all_single(out, tensor, group=self.group)
         return out
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        start = time.monotonic()
-        try:
-            yield
-        finally:
-            self._waits.add(time.monotonic() - start)

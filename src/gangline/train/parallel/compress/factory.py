@@ -9,10 +9,7 @@ from gangline.spec.compression import Compression
 from gangline.spec.plan import Plan
 from gangline.train.parallel.compress.bucket import Bucket, Compressor, Layout, bucket_of_ddp, bucket_of_shard
 from gangline.train.parallel.compress.collectives import GradientCollectives
-from gangline.train.parallel.compress.half import Half, Uncompressed
-from gangline.train.parallel.compress.int8 import Int8
-from gangline.train.parallel.compress.powersgd import PowerSGD
-from gangline.train.parallel.compress.topk import TopK
+from gangline.train.parallel.compress.compressors import Half, Int8, PowerSGD, TopK, Uncompressed
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.torch_compat import GradBucket
 
@@ -96,7 +93,7 @@ def shard_hook(compressor: Compressor, layout: Layout) -> ShardHook:
     return average_shards
 
 
-class AfterWarmUp:
+class AfterWarmUp(Compressor):
     """Uncompressed gradients during the warm-up, while weights change fast; only the second compressor has state."""
 
     def __init__(self, first: Compressor, then: Compressor, *, is_warm: Callable[[], bool]) -> None:

@@ -1,6 +1,5 @@
 """Builder of this rank's pipeline stages: cut, initialized and wrapped; no rank holds blocks of others."""
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +18,6 @@ from gangline.train.parallel.model_parts import (
     find_embed_and_head,
     kept_of,
     pipeline_pieces,
-    resolve,
 )
 from gangline.train.parallel.pipeline.composition import Composition
 from gangline.train.parallel.pipeline.pipelined_model import PipelinedModel
@@ -56,7 +54,11 @@ def require_pipeline(plan: Plan) -> None:
         ConfigError: Micro-batches differ in size, while stages exchange one shape; the schedule needs another number
             of them; an option of the plan does not work in stages; or torch is too old.
     """
-    _require_torch()
+    if (release := torch_release()) < _OLDEST_TORCH:
+        raise ConfigError(
+            f"a pipeline needs torch 2.13 or newer, found {release[0]}.{release[1]}, whose stages send back a gradient "
+            "for every tensor that they received, also for those without one; other strategies work"
+        )
     share, rest = divmod(plan.global_batch, plan.mesh.data_parallel)
     if rest or share % plan.micro_batch:
         works = [str(size) for size in range(1, share + 1) if share % size == 0]
@@ -69,14 +71,6 @@ def require_pipeline(plan: Plan) -> None:
     require_schedule(plan.pp_schedule, plan.mesh.pp, plan.accumulation, share=share)
     for reason in pipeline_conflicts_of_plan(plan):
         raise ConfigError(reason)
-
-
-def _require_torch() -> None:
-    if (release := torch_release()) < _OLDEST_TORCH:
-        raise ConfigError(
-            f"a pipeline needs torch 2.13 or newer, found {release[0]}.{release[1]}, whose stages send back a gradient "
-            "for every tensor that they received, also for those without one; other strategies work"
-        )
 
 
 class StageBuilder:
@@ -144,12 +138,9 @@ class StageBuilder:
         return kept_of(own, self._ends, is_first=number == 0, is_last=number == len(self._ranges) - 1)
 
     def _set_forward(self, number: int, part: Any, *, sharded: bool) -> None:
-        names, hints, plan = list(self._blocks), self._hints, self._context.plan
-        is_first, is_last = number == 0, number == len(self._ranges) - 1
-        part.forward = StageForward(
-            [part.get_submodule(names[each]) for each in self._ranges[number]],
-            embed=resolve(part, str(hints.embed), "embed") if is_first else None,
-            head=resolve(part, str(hints.head), "head") if is_last else None,
-            signature=inspect.signature(part.forward),
-            precision=plan.precision, device=self._context.device, sharded=sharded,
+        names = list(self._blocks)
+        part.forward = StageForward.of(
+            part, [names[each] for each in self._ranges[number]], self._hints, is_first=number == 0,
+            is_last=number == len(self._ranges) - 1, precision=self._context.plan.precision,
+            device=self._context.device, sharded=sharded,
         )  # fmt: skip

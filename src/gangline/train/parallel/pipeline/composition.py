@@ -5,7 +5,6 @@ error. So model and stages run with the same inputs on fake tensors, and the der
 by value numbering: two tensors with equal numbers were computed by the same operations from equal inputs.
 """
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,14 +20,15 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from gangline.errors import ConfigError
 from gangline.train import attention
-from gangline.train.parallel.model_parts import EmbedAndHead, find_blocks, find_embed_and_head, kept_of, resolve
+from gangline.train.parallel.model_parts import EmbedAndHead, find_blocks, find_embed_and_head, kept_of, listed
 from gangline.train.parallel.pipeline.packed_tensors import flatten
 from gangline.train.parallel.pipeline.stage_module import StageForward, part_of
+from gangline.train.runtime.initialization import storage_of
 from gangline.train.task import ParallelHints
 
 MOST_PARAMETERS = 100_000_000
 """Limit for computing with random weights, if the model cannot run on fake tensors."""
-_SHOWN = 8
+NONE = "none of them"
 WORKS = (
     'let forward be head(blocks(embed(...))), naming its two ends in ParallelHints(embed=..., head=...), or use "fsdp"'
 )
@@ -155,15 +155,10 @@ class Composition:
         for number, name in enumerate(self._blocks):
             is_first, is_last = number == 0, number == last
             part = part_of(model, kept_of([name], self._ends, is_first=is_first, is_last=is_last))
-            forwards.append(
-                StageForward(
-                    [part.get_submodule(name)],
-                    embed=resolve(part, str(self._hints.embed), "embed") if is_first else None,
-                    head=resolve(part, str(self._hints.head), "head") if is_last else None,
-                    signature=inspect.signature(part.forward),
-                    precision="fp32", device=torch.device("cpu"), sharded=False,
-                )
-            )  # fmt: skip
+            forwards.append(StageForward.of(
+                part, [name], self._hints, is_first=is_first, is_last=is_last, precision="fp32",
+                device=torch.device("cpu"), sharded=False,
+            ))  # fmt: skip
 
         def through(*args: Any, **kwargs: Any) -> Any:
             value = forwards[0](*args, **kwargs)
@@ -175,7 +170,7 @@ class Composition:
 
     def _difference(self, wanted: _Trace, found: _Trace) -> str:
         if wanted.blocks != found.blocks:
-            return f"it calls {_names(wanted.blocks)}, and the blocks are {_names(found.blocks)}"
+            return f"it calls {listed(wanted.blocks) or NONE}, and the blocks are {listed(found.blocks) or NONE}"
         before = f"what {self._hints.embed} returns"
         for name, whole, staged in zip(wanted.blocks, wanted.entering, found.entering, strict=True):
             if whole != staged:
@@ -186,7 +181,7 @@ class Composition:
         if wanted.outputs != found.outputs:
             return f"its outputs are not what {self._hints.head} makes of {before}"
         different = [name for name, number in wanted.buffers.items() if found.buffers[name] != number]
-        return f"it leaves something else in {_names(different)}" if different else ""
+        return f"it leaves something else in {listed(different)}" if different else ""
 
     def _refusal(self, difference: str) -> ConfigError:
         return ConfigError(
@@ -213,7 +208,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # 
         """Number of the derivation of `value` so far; equal constants have equal numbers."""
         if not isinstance(value, Tensor):
             return self._of("constant", repr(value))
-        written = self._written.get(_storage(value))
+        written = self._written.get(storage_of(value))
         return self._own(value) if written is None else self._of("written", self._own(value), written)
 
     def numbers(self, values: Any) -> tuple[int, ...]:
@@ -229,7 +224,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # 
         written = _written_by(func, args, kwargs or {})
         out = func(*args, **(kwargs or {}))
         for place, tensor in enumerate(written):
-            self._written[_storage(tensor)] = self._of(*derivation, "writes", place)
+            self._written[storage_of(tensor)] = self._of(*derivation, "writes", place)
         self._record(func, given, out, derivation)
         return out
 
@@ -238,8 +233,9 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # 
             if not isinstance(tensor, Tensor) or any(tensor is each for each in given):
                 continue
             source = given[0] if given else None
-            if func._schema.name in _ONE_TO_ONE and isinstance(source, Tensor) and _alike(tensor, source):  # noqa: SLF001  # an operator's only description
-                shares = _storage(tensor) == _storage(source)
+            is_same = isinstance(source, Tensor) and (source.shape, source.dtype) == (tensor.shape, tensor.dtype)
+            if func._schema.name in _ONE_TO_ONE and is_same and isinstance(source, Tensor):  # noqa: SLF001  # an operator's only description
+                shares = storage_of(tensor) == storage_of(source)
                 self._remember(tensor, self._own(source) if shares else self.number(source))
             else:
                 self._remember(tensor, self._of(*derivation, place))
@@ -299,11 +295,6 @@ def _named(inputs: Any) -> Iterator[tuple[str, Tensor]]:
     return ((f"input {place}", each) for place, each in enumerate(leaves) if isinstance(each, Tensor))
 
 
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}" if names else "none of them"
-
-
 def _written_by(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
     found = []
     for place, argument in enumerate(func._schema.arguments):  # noqa: SLF001  # see above
@@ -311,14 +302,6 @@ def _written_by(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> li
             value = args[place] if place < len(args) else kwargs.get(argument.name)
             found += [each for each in tree_leaves(value) if isinstance(each, Tensor)]
     return found
-
-
-def _alike(left: Tensor, right: Tensor) -> bool:
-    return left.shape == right.shape and left.dtype == right.dtype
-
-
-def _storage(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001  # fake tensors have no address
 
 
 def _contents(tensor: Tensor) -> str:

@@ -5,10 +5,11 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from torch import Tensor, nn
+from torch import nn
 
 from gangline.errors import ConfigError
 from gangline.planner.layouts.schedules import owner_of
+from gangline.train.parallel.data_parallel import ParallelModel
 from gangline.train.parallel.pipeline.composition import Composition
 from gangline.train.parallel.pipeline.forward_relay import ForwardRelay, Layouts
 from gangline.train.parallel.pipeline.packed_tensors import TensorChannel
@@ -22,20 +23,16 @@ Inputs = dict[str, Any]
 """Arguments of forward for one micro-batch."""
 
 
-class PipelinedModel:
-    """This rank's stages of one model; every rank of the pipeline makes the same calls."""
+class PipelinedModel(ParallelModel):
+    """This rank's stages of one model; every rank of the pipeline makes the same calls.
+
+    The schedule reduces gradients after its last backward pass and times each chunk; stages call all of their blocks.
+    """
 
     def __init__(
-        self,
-        whole: nn.Module,
-        parts: Mapping[int, nn.Module],
-        wrapped: Mapping[int, nn.Module],
-        *,
-        context: RankContext,
-        stages: int,
-        sharded: bool,
-        composition: Composition,
-    ) -> None:
+        self, whole: nn.Module, parts: Mapping[int, nn.Module], wrapped: Mapping[int, nn.Module], *,
+        context: RankContext, stages: int, sharded: bool, composition: Composition,
+    ) -> None:  # fmt: skip
         """`parts` and `wrapped` are this rank's stages by number, bare and as data parallelism wraps them.
 
         `composition` of the whole model checks with the first inputs that the stages compute the same.
@@ -54,15 +51,6 @@ class PipelinedModel:
         self._schedules: dict[object, Schedule] = {}
         self._composition: Composition | None = composition
         self._events = context.events
-
-    def set_sync(self, last: bool) -> None:
-        """Nothing to do: the schedule reduces gradients after its last backward pass."""
-
-    def watch(self, loss: Tensor) -> None:
-        """Nothing to do: each chunk of the schedule is timed."""
-
-    def backward_done(self) -> None:
-        """Nothing to do: stages always call all of their blocks."""
 
     def step(self, inputs: Sequence[Inputs], batches: Sequence[Batch], loss_of: LossOf) -> None:
         """Forward and backward passes of one step; leaves gradients. Collective.

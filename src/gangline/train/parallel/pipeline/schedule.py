@@ -62,45 +62,31 @@ class Stopwatch:
             heartbeat.beat()
 
 
+def _timed(name: str, direction: str) -> Any:
+    """Torch's method of a stage, timed."""
+
+    def call(stage: "TimedStage", *args: Any, **kwargs: Any) -> Any:
+        with stage.stopwatch.timing(direction):
+            return getattr(PipelineStage, name)(stage, *args, **kwargs)
+
+    return call
+
+
 class TimedStage(PipelineStage):
     """Stage of torch with a stopwatch."""
 
     stopwatch: Stopwatch
-
-    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        """Torch's, timed as forward."""
-        with self.stopwatch.timing("forward"):
-            return super().forward_one_chunk(*args, **kwargs)
-
-    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        """Torch's, timed as backward."""
-        with self.stopwatch.timing("backward"):
-            return super().backward_one_chunk(*args, **kwargs)
-
-    def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        """Torch's, timed as backward."""
-        with self.stopwatch.timing("backward"):
-            return super().backward_weight_one_chunk(*args, **kwargs)
-
-    def perform_reduce_grad(self, *args: Any, **kwargs: Any) -> Any:
-        """Torch's, timed as backward."""
-        with self.stopwatch.timing("backward"):
-            return super().perform_reduce_grad(*args, **kwargs)
+    forward_one_chunk = _timed("forward_one_chunk", "forward")
+    backward_one_chunk = _timed("backward_one_chunk", "backward")
+    backward_weight_one_chunk = _timed("backward_weight_one_chunk", "backward")
+    perform_reduce_grad = _timed("perform_reduce_grad", "backward")
 
 
 def make_schedule(
-    name: PipelineSchedule,
-    parts: Mapping[int, nn.Module],
-    boundaries: Mapping[int, tuple[Layouts, Layouts]],
-    *,
-    micro_batches: int,
-    stages: int,
-    group: ProcessGroup,
-    device: torch.device,
-    loss_of: LossOf,
-    stopwatch: Stopwatch,
+    name: PipelineSchedule, parts: Mapping[int, nn.Module], boundaries: Mapping[int, tuple[Layouts, Layouts]], *,
+    micro_batches: int, stages: int, group: ProcessGroup, device: torch.device, loss_of: LossOf, stopwatch: Stopwatch,
     kind: type[TimedStage] = TimedStage,
-) -> Schedule:
+) -> Schedule:  # fmt: skip
     """Schedule `name` over the stages `parts` of this rank, for micro-batches whose `boundaries` have these layouts."""
     made = []
     for number, part in sorted(parts.items()):

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from gangline.spec.plan import Precision
+from gangline.train.parallel.model_parts import resolve
 from gangline.train.parallel.pipeline.packed_tensors import flatten, restore
 from gangline.train.parallel.precision import autocast
+from gangline.train.task import ParallelHints
 
 Value = Any
 """Value between blocks: a tensor, or a tuple of tensors that become arguments."""
@@ -75,21 +77,27 @@ class StageForward:
     """Forward pass of a stage: its part of head(blocks(embed(...)))."""
 
     def __init__(
-        self,
-        blocks: Sequence[nn.Module],
-        *,
-        embed: Callable[..., Any] | None,
-        head: Callable[..., Any] | None,
-        signature: inspect.Signature,
-        precision: Precision,
-        device: torch.device,
-        sharded: bool,
-    ) -> None:
+        self, blocks: Sequence[nn.Module], *, embed: Callable[..., Any] | None, head: Callable[..., Any] | None,
+        signature: inspect.Signature, precision: Precision, device: torch.device, sharded: bool,
+    ) -> None:  # fmt: skip
         """`embed` of the first stage and `head` of the last, `signature` of the whole model's forward."""
         self._blocks, self._embed, self._head, self._signature = tuple(blocks), embed, head, signature
         self._precision, self._device, self._sharded = precision, device, sharded
         self.structure: Any = None
         """Structure of the last outputs of the last stage, which returns them as a flat tuple."""
+
+    @staticmethod
+    def of(
+        part: Any, blocks: Sequence[str], hints: ParallelHints, *, is_first: bool, is_last: bool, precision: Precision,
+        device: torch.device, sharded: bool,
+    ) -> "StageForward":  # fmt: skip
+        """Forward pass of `part` over its `blocks`, with embedding and head at the ends of the pipeline."""
+        return StageForward(
+            [part.get_submodule(name) for name in blocks],
+            embed=resolve(part, str(hints.embed), "embed") if is_first else None,
+            head=resolve(part, str(hints.head), "head") if is_last else None,
+            signature=inspect.signature(part.forward), precision=precision, device=device, sharded=sharded,
+        )  # fmt: skip
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with autocast(self._precision, self._device, sharded=self._sharded):
