@@ -7,9 +7,8 @@ import pytest
 from tests.kfp.stub import Stub, serving, wait_until
 
 from gangline.errors import ConfigError, StorageError, UsageError
-from gangline.kfp.client import KfpClient, PipelineVersion
+from gangline.kfp.client import KfpClient, KfpHttp, PipelineVersion
 from gangline.kfp.compiler import compile_line, find_root
-from gangline.kfp.http import KfpHttp
 
 ENDPOINT = "GANGLINE_TEST_KFP_ENDPOINT"
 IMAGE = "registry.example/gangline/line@sha256:" + "a1" * 32

@@ -6,8 +6,7 @@ import pytest
 
 from gangline.errors import IntegrityError, StorageError, UsageError
 from gangline.registry import artifact_download
-from gangline.registry.artifact_download import fetch_artifacts
-from gangline.registry.run_artifacts import RunArtifact, select_artifacts
+from gangline.registry.run_artifacts import RunArtifact, fetch_artifacts, select_artifacts
 from gangline.storage.objects import paths
 from gangline.storage.open import open_store
 

@@ -15,7 +15,7 @@ from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.follow.api_retry import retry_while_unavailable
 from gangline.launch.kubernetes.follow.follower import KubernetesFollower
 from gangline.launch.kubernetes.follow.logs import StoredLogs, follow_logs, read_logs
-from gangline.launch.kubernetes.lifecycle.cancel import cancel_gang, cancel_module_jobs
+from gangline.launch.kubernetes.lifecycle.cancel import cancel_gang, cancel_module_jobs, sweep_gangs
 from gangline.launch.kubernetes.lifecycle.final_state import (
     FinalState,
     close_deleted_gang,
@@ -24,7 +24,6 @@ from gangline.launch.kubernetes.lifecycle.final_state import (
     read_final_state,
 )
 from gangline.launch.kubernetes.lifecycle.submit import Submitter, put_secret
-from gangline.launch.kubernetes.lifecycle.sweep import sweep_gangs
 from gangline.launch.kubernetes.objects.kueue import KueueMetadata, kueue_metadata
 from gangline.launch.kubernetes.objects.render import Rendered, render
 from gangline.launch.kubernetes.objects.render_context import choose_route

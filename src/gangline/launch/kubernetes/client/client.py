@@ -1,4 +1,4 @@
-"""`KubernetesClient`: `KubernetesApi` over any transport; `connect` makes one for a real cluster.
+"""`KubernetesClient`: `KubernetesApi` over HTTP; `connect` makes one for a real cluster.
 
 What happens to a write whose answer is lost:
     create          sent again; `ApiConflict` may then come from this call, so read the object by name and compare
@@ -20,12 +20,12 @@ from gangline.launch.kubernetes.client.api import (
     ResourcePath,
     Trim,
     WatchEvent,
+    api_error,
     parse_path,
 )
-from gangline.launch.kubernetes.client.api_errors import api_error
 from gangline.launch.kubernetes.client.auth import sign_in
 from gangline.launch.kubernetes.client.streaming import is_well_formed, log_lines, watch_events
-from gangline.launch.kubernetes.client.transport import ApiRequest, ApiResponse, HttpTransport, Transport
+from gangline.launch.kubernetes.client.transport import ApiRequest, ApiResponse, HttpTransport
 
 log = structlog.get_logger()
 _PAGE = 500
@@ -70,7 +70,7 @@ class KubernetesClient:
         calls: Number of calls by (verb, resource); the tries of one call count once.
     """
 
-    def __init__(self, transport: Transport, *, namespace: str) -> None:
+    def __init__(self, transport: HttpTransport, *, namespace: str) -> None:
         self.namespace = namespace
         self.calls: Counter[tuple[str, str]] = Counter()
         self._transport = transport

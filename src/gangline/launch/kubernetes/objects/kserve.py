@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.labels import COMMIT, MANAGED_BY, MODEL, VERSION, collection_path
+from gangline.launch.kubernetes.objects.labels import COMMIT, MANAGED_BY, MODEL, VERSION
 from gangline.launch.kubernetes.objects.pod_environment import SECRETS_FOLDER, STORE_CREDENTIALS, USER, literal
 from gangline.spec.config.site import Site
 
@@ -82,12 +82,6 @@ def heading(served: ServedVersion, site: Site) -> str:
         where = f"Secret {site.kserve.secret} in namespace {site.kserve.namespace}"
         lines.insert(0, f"# Must exist first: {where} with {' and '.join(keys)}.")
     return "".join(f"{line}\n" for line in lines)
-
-
-def path_of(thing: Object) -> str:
-    """Collection that one of `serving_objects` is created in."""
-    plural = {"ConfigMap": "configmaps", "InferenceService": "inferenceservices"}[thing["kind"]]
-    return collection_path(thing["apiVersion"], plural, thing["metadata"]["namespace"])
 
 
 def _metadata(served: ServedVersion, site: Site, name: str) -> Object:

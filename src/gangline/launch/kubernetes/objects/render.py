@@ -13,20 +13,18 @@ from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects import coordinator, network_policy
-from gangline.launch.kubernetes.objects.job import job, jobs_path
-from gangline.launch.kubernetes.objects.jobset import jobset, jobsets_path
 from gangline.launch.kubernetes.objects.kai import require_gang
-from gangline.launch.kubernetes.objects.labels import QUEUED, rfc3339
+from gangline.launch.kubernetes.objects.labels import QUEUED, path_of, rfc3339
 from gangline.launch.kubernetes.objects.render_context import RenderContext, Route, owner_reference
-from gangline.launch.kubernetes.objects.service_and_secret import secret, service, services_path
-from gangline.launch.kubernetes.objects.trainjob import (
+from gangline.launch.kubernetes.objects.root_objects import (
+    job,
+    jobset,
     overriding_trainjob,
-    runtimes_path,
     training_runtime,
     trainjob,
-    trainjobs_path,
 )
-from gangline.launch.kubernetes.objects.volcano import pod_group, pod_groups_path
+from gangline.launch.kubernetes.objects.service_and_secret import secret, service
+from gangline.launch.kubernetes.objects.volcano import pod_group
 from gangline.spec.config.site import LaunchTable, PodTable
 from gangline.spec.gang.coordinator import coordinator_of
 from gangline.spec.gang.podset import PodSet
@@ -105,13 +103,14 @@ def render_as(kind: RootName, context: RenderContext) -> Rendered:
     """The objects of one gang with a root of this kind, whether or not the cluster serves it."""
     if context.route == "kai":
         require_gang(context.podset, kind)
-    root_path, root = _root(context, kind)
+    root = _root(context, kind)
+    before, around = _before(context, kind), _around(context, kind)
     return Rendered(
-        before=_before(context, kind),
-        root_path=root_path,
+        before=tuple((path_of(each), each) for each in before),
+        root_path=path_of(root),
         root=root,
-        around=_around(context, kind),
-        shared=tuple((services_path(context.namespace), each) for each in coordinator.services(context)),
+        around=tuple((path_of(each), each) for each in around),
+        shared=tuple((path_of(each), each) for each in coordinator.services(context)),
         release=_release(context),
     )
 
@@ -142,39 +141,22 @@ def owner_patch(root: Object) -> Object:
     return {"metadata": {"ownerReferences": [owner_reference(root)]}}
 
 
-def _root(context: RenderContext, kind: RootName) -> PathAndObject:
-    match kind:
-        case "job":
-            return jobs_path(context.namespace), job(context)
-        case "jobset":
-            return jobsets_path(context.namespace), jobset(context)
-        case "trainjob":
-            return trainjobs_path(context.namespace), _trainjob(context)
+def _root(context: RenderContext, kind: RootName) -> Object:
+    """A TrainJob uses the newest spelling of overrides if the version of Trainer is unknown."""
+    if kind == "trainjob" and (runtime := context.launch.runtime) is not None:
+        return overriding_trainjob(context, runtime, context.facts.trainer or "runtimePatches")
+    return {"job": job, "jobset": jobset, "trainjob": trainjob}[kind](context)
 
 
-def _trainjob(context: RenderContext) -> Object:
-    """Uses the newest spelling of overrides if the version of Trainer is unknown."""
-    runtime = context.launch.runtime
-    if runtime is None:
-        return trainjob(context)
-    return overriding_trainjob(context, runtime, context.facts.trainer or "runtimePatches")
+def _before(context: RenderContext, kind: RootName) -> list[Object]:
+    return [training_runtime(context)] if kind == "trainjob" and context.launch.runtime is None else []
 
 
-def _before(context: RenderContext, kind: RootName) -> tuple[PathAndObject, ...]:
-    if kind != "trainjob" or context.launch.runtime is not None:
-        return ()
-    return ((runtimes_path(context.namespace), training_runtime(context)),)
-
-
-def _around(context: RenderContext, kind: RootName) -> tuple[PathAndObject, ...]:
+def _around(context: RenderContext, kind: RootName) -> list[Object]:
     """Only a plain Job needs the Service: JobSet creates one of the same name."""
-    namespace = context.namespace
-    around = [(network_policy.network_policies_path(namespace), network_policy.network_policy(context))]
-    if kind == "job":
-        around.insert(0, (services_path(namespace), service(context)))
-    if context.route == "volcano":
-        around.append((pod_groups_path(namespace), pod_group(context)))
-    return tuple(around)
+    services = [service(context)] if kind == "job" else []
+    groups = [pod_group(context)] if context.route == "volcano" else []
+    return [*services, network_policy.network_policy(context), *groups]
 
 
 def _release(context: RenderContext) -> Object:

@@ -13,8 +13,7 @@ from typing import Literal
 import gangline
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.cluster.batch_schedulers import KaiFacts
-from gangline.launch.kubernetes.cluster.facts import ClusterFacts
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts, KaiFacts
 from gangline.launch.kubernetes.objects.kai import kai_metadata
 from gangline.launch.kubernetes.objects.kueue import KueueMetadata, kueue_metadata
 from gangline.launch.kubernetes.objects.labels import (
