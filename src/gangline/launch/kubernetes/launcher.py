@@ -24,9 +24,8 @@ from gangline.launch.kubernetes.lifecycle.final_state import (
     read_final_state,
 )
 from gangline.launch.kubernetes.lifecycle.submit import Submitter, put_secret
-from gangline.launch.kubernetes.objects.kueue import KueueMetadata, kueue_metadata
 from gangline.launch.kubernetes.objects.render import Rendered, render
-from gangline.launch.kubernetes.objects.render_context import choose_route
+from gangline.launch.kubernetes.objects.render_context import RenderContext, choose_route
 from gangline.launch.kubernetes.placement.placer import Placer
 from gangline.launch.kubernetes.state.gang_state import gang_state, status_of
 from gangline.launch.kubernetes.state.pods import list_pods
@@ -152,21 +151,12 @@ class KubernetesLauncher:
 
     def _render(self, podset: PodSet, now: datetime) -> Rendered:
         route = choose_route(podset, self._launch, self._facts)
-        queue_metadata = KueueMetadata(root_labels={})
-        if route == "kueue":
-            queue_metadata = kueue_metadata(podset, self._launch, self._facts)
         return render(
-            podset,
-            namespace=self._api.namespace,
-            pod=self._pod,
-            launch=self._launch,
-            facts=self._facts,
-            route=route,
-            now=now,
-            owner=self._owner,
-            pod_annotations=queue_metadata.pod_annotations,
-            queue_labels=queue_metadata.root_labels,
-        )
+            RenderContext(
+                podset=podset, namespace=self._api.namespace, pod=self._pod, launch=self._launch, facts=self._facts,
+                route=route, now=now, owner=self._owner,
+            )
+        )  # fmt: skip
 
     def _find_root_or_final_state(self, name: str) -> tuple[Root | None, FinalState | None]:
         root = find_root(self._api, name, self._kinds)

@@ -4,9 +4,7 @@ The root is created suspended and in no queue, then the objects that it owns; on
 launcher dies in between, the objects hold no GPU, and the next submit completes them.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal
 
 from gangline.errors import ConfigError
@@ -15,7 +13,7 @@ from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects import coordinator, network_policy
 from gangline.launch.kubernetes.objects.kai import require_gang
 from gangline.launch.kubernetes.objects.labels import QUEUED, path_of, rfc3339
-from gangline.launch.kubernetes.objects.render_context import RenderContext, Route, owner_reference
+from gangline.launch.kubernetes.objects.render_context import RenderContext, owner_reference
 from gangline.launch.kubernetes.objects.root_objects import (
     job,
     jobset,
@@ -25,9 +23,8 @@ from gangline.launch.kubernetes.objects.root_objects import (
 )
 from gangline.launch.kubernetes.objects.service_and_secret import secret, service
 from gangline.launch.kubernetes.objects.volcano import pod_group
-from gangline.spec.config.site import LaunchTable, PodTable
+from gangline.spec.config.site import LaunchTable
 from gangline.spec.gang.coordinator import coordinator_of
-from gangline.spec.gang.podset import PodSet
 
 __all__ = [
     "PathAndObject",
@@ -62,41 +59,14 @@ class Rendered:
     """Merge patch that makes the root runnable; the last write."""
 
 
-def render(
-    podset: PodSet,
-    *,
-    namespace: str,
-    pod: PodTable,
-    launch: LaunchTable,
-    facts: ClusterFacts,
-    route: Route,
-    now: datetime,
-    owner: Object | None = None,
-    pod_annotations: Mapping[str, str] | None = None,
-    queue_labels: Mapping[str, str] | None = None,
-) -> Rendered:
+def render(context: RenderContext) -> Rendered:
     """The objects of one gang; equal arguments give equal objects.
-
-    Args:
-        podset: The gang.
-        namespace: Namespace of all objects.
-        pod: The site's settings for pods.
-        launch: The site's settings for launching.
-        facts: What the cluster serves.
-        route: Component that starts all pods of the gang together.
-        now: Time from which the latest end of the gang is computed.
-        owner: Object of the same namespace with which the gang is deleted, as read from the server.
-        pod_annotations: Annotations of the pod template for a batch scheduler.
-        queue_labels: Labels that put the root into a queue, with the route "kueue".
 
     Raises:
         ConfigError: This cluster cannot express something that the gang requires.
     """
-    context = RenderContext(
-        podset=podset, namespace=namespace, pod=pod, launch=launch, facts=facts, route=route, now=now, owner=owner,
-        pod_annotations=pod_annotations or {}, queue_labels=queue_labels or {},
-    )  # fmt: skip
-    return render_as(choose_root(launch, facts) if coordinator_of(podset.env) is None else "job", context)
+    is_federated = coordinator_of(context.podset.env) is not None
+    return render_as("job" if is_federated else choose_root(context.launch, context.facts), context)
 
 
 def render_as(kind: RootName, context: RenderContext) -> Rendered:
