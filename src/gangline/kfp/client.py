@@ -230,19 +230,14 @@ class KfpClient:
 
         return self.wire.with_retries(attempt)
 
-    def start(
-        self, name: str, *, experiment: str, version: PipelineVersion, run: str, config: str, root: str | None
-    ) -> str:
+    def start(self, name: str, *, experiment: str, version: PipelineVersion, run: str, config: str) -> str:
         """Id of the pipeline run for `run`: a running one, else a new one."""
         reference = {"pipeline_id": version.pipeline_id, "pipeline_version_id": version.id}
-        settings: dict[str, Any] = {"parameters": {"run": run, "config": config}}
-        if root is not None:
-            settings["pipeline_root"] = root
         body = {
             "display_name": name,
             "experiment_id": experiment,
             "pipeline_version_reference": reference,
-            "runtime_config": settings,
+            "runtime_config": {"parameters": {"run": run, "config": config}},
         }
 
         def attempt() -> dict[str, Any]:

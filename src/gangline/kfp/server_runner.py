@@ -174,7 +174,7 @@ def _start(
     if (records.read() or record).run.state == "ended":
         return None
     id_ = client.start(
-        run_name(record), experiment=experiment, version=version, run=record.run.id, config=config.to_text(), root=None
+        run_name(record), experiment=experiment, version=version, run=record.run.id, config=config.to_text()
     )
     _record_pipeline(records, run_url(site, id_), file)
     return id_

@@ -67,7 +67,7 @@ class KueueAdmission:
             raise
 
     def _check(self, root: Root, pods: Sequence[Object], workload: Object) -> None:
-        flavors = [self._read_spec("resourceflavors", name) for name in assigned_flavors(workload)]
+        flavors = [self._flavor(name) for name in assigned_flavors(workload)]
         labels = {key: value for flavor in flavors for key, value in (flavor.get("nodeLabels") or {}).items()}
         if off_flavor(root, pods, labels):  # the watch of the pods may lag behind the Workload
             pods = list_pods(self._api, str(root.object["metadata"]["name"]))
@@ -97,8 +97,8 @@ class KueueAdmission:
         levels = next((each["spec"]["levels"] for each in found if each["metadata"]["name"] in topologies), ())
         return tuple(each["nodeLabel"] for each in levels if each["nodeLabel"] != HOSTNAME)
 
-    def _read_spec(self, plural: str, name: str) -> Object:
-        found = self._api.get(f"/apis/{GROUP}/{kueue_version(self._facts)}/{plural}/{name}") or {}
+    def _flavor(self, name: str) -> Object:
+        found = self._api.get(f"/apis/{GROUP}/{kueue_version(self._facts)}/resourceflavors/{name}") or {}
         return found.get("spec") or {}
 
 
