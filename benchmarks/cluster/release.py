@@ -25,6 +25,7 @@ from gangline.launch.kubernetes.client.api import KubernetesApi
 from gangline.launch.kubernetes.client.client import KubernetesClient, connect
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.render import render
+from gangline.launch.kubernetes.objects.render_context import RenderContext
 from gangline.launch.kubernetes.placement import release
 from gangline.launch.kubernetes.placement.placer import Placer
 from gangline.spec.config.site import LaunchTable
@@ -39,10 +40,11 @@ def submit(api: KubernetesApi, name: str, num_pods: int, pool: str) -> None:
         CPU, name=name, run=name, num_nodes=num_pods, procs_per_node=1, secrets=(), pool=pool, deadline_seconds=None,
         resources=Resources(cpus=1, memory_bytes=10**6, shm_bytes=1),
     )  # fmt: skip
-    rendered = render(
-        podset, namespace=api.namespace, pod=replace(PODS, account="default"), launch=LaunchTable(launcher="job"),
-        facts=ClusterFacts(), route="gates", now=datetime.now(UTC),
+    context = RenderContext(
+        podset=podset, namespace=api.namespace, pod=replace(PODS, account="default"),
+        launch=LaunchTable(launcher="job"), facts=ClusterFacts(), route="gates", now=datetime.now(UTC),
     )  # fmt: skip
+    rendered = render(context)
     api.create(rendered.root_path, rendered.root)
     api.patch(f"{rendered.root_path}/{name}", rendered.release)
 

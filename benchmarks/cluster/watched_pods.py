@@ -111,8 +111,7 @@ class Server(BaseHTTPRequestHandler):
 def watch(config: str) -> None:
     """The watching process: prints what it measured, as JSON."""
     from gangline.launch.kubernetes.client.client import connect
-    from gangline.launch.kubernetes.client.informer import Informer
-    from gangline.launch.kubernetes.client.object_cache import trim_pod
+    from gangline.launch.kubernetes.client.informer import Informer, trim_pod
 
     client = connect({"KUBECONFIG": config})
     start, began = resident(), time.perf_counter()

@@ -24,7 +24,7 @@ from gangline.http.address_check import Origin, refusal
 from gangline.http.client import HttpClient
 from gangline.http.connections import checked
 from gangline.http.retry import NoAnswer
-from gangline.kfp.http import KfpHttp as KfpWire
+from gangline.kfp.client import KfpHttp as KfpWire
 
 pytestmark = pytest.mark.row("P3")
 MAIN = "refs/heads/main"

@@ -7,9 +7,8 @@ import pytest
 from tests.kfp.stub import Stub, serving, wait_until
 
 from gangline.errors import ConfigError, StorageError, UsageError
-from gangline.kfp.client import KfpClient, PipelineVersion
+from gangline.kfp.client import KfpClient, KfpHttp, PipelineVersion
 from gangline.kfp.compiler import compile_line, find_root
-from gangline.kfp.http import KfpHttp
 
 ENDPOINT = "GANGLINE_TEST_KFP_ENDPOINT"
 IMAGE = "registry.example/gangline/line@sha256:" + "a1" * 32
@@ -47,7 +46,7 @@ def place(client, pipeline):
     """Experiment and version of their own."""
     word = secrets.token_hex(4)
     version = client.version(f"cheap-{word}", f"{'9f' * 20}-{word}", pipeline, tags={"commit": "9f" * 20})
-    return {"experiment": client.experiment(f"cheap-{word}/main"), "version": version, "config": "{}", "root": None}
+    return {"experiment": client.experiment(f"cheap-{word}/main"), "version": version, "config": "{}"}
 
 
 def started(client, place, run="cheap-9f31c2a0-k7q2mx"):
@@ -104,7 +103,6 @@ def test_an_answer_that_does_not_come_starts_nothing_twice(erring, stub, what, m
         "experiment": experiment,
         "version": PipelineVersion(pipeline_id="p", id="v"),
         "config": "{}",
-        "root": None,
     }
     assert started(erring, place) == stub.rows["runs"][0]["run_id"]
     assert (len(stub.rows["experiments"]), len(stub.rows["runs"])) == (1, 1)
@@ -168,7 +166,7 @@ def test_another_server_at_that_address_is_said_so(erring, stub, words):
 @pytest.mark.parametrize("listed", ["/experiments", "/runs"])
 def test_a_page_is_not_an_empty_list(erring, stub, listed):
     """A login proxy answers 200 with HTML: what exists behind it must not be created again."""
-    place = {"version": PipelineVersion(pipeline_id="p", id="v"), "config": "{}", "root": None}
+    place = {"version": PipelineVersion(pipeline_id="p", id="v"), "config": "{}"}
     place["experiment"] = erring.experiment("cheap/main")
     started(erring, place)
     stub.fault("GET", listed, "html")

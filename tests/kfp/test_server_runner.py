@@ -16,8 +16,8 @@ from tests.line.records import driven
 
 from gangline.errors import CancelledError, ConfigError, TrainingError
 from gangline.kfp import client, server_runner
-from gangline.kfp.cancel import cancel_kfp_run
 from gangline.kfp.compiler import compile_run
+from gangline.kfp.server_runner import cancel_kfp_run
 from gangline.line.record.store import RecordStore
 from gangline.spec.config.site import KfpTable, Site
 from gangline.spec.record import STAGES

@@ -5,9 +5,8 @@ import hashlib
 import pytest
 
 from gangline.errors import IntegrityError, StorageError, UsageError
-from gangline.registry import artifact_download
-from gangline.registry.artifact_download import fetch_artifacts
-from gangline.registry.run_artifacts import RunArtifact, select_artifacts
+from gangline.registry import run_artifacts
+from gangline.registry.run_artifacts import RunArtifact, fetch_artifacts, select_artifacts
 from gangline.storage.objects import paths
 from gangline.storage.open import open_store
 
@@ -28,7 +27,7 @@ def store(tmp_path):
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(artifact_download, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(run_artifacts, "_PIECE_BYTES", 1000)
 
 
 def item(path="out/model.pt", key="runs/x", data=DATA):

@@ -22,9 +22,9 @@ from gangline.serve.database.open import open_database
 from gangline.spec.config.load import load_site
 from gangline.spec.config.secrets import resolve_secret
 from gangline.stack import lifecycle
-from gangline.stack.config_files import service_database
 from gangline.stack.home import RunningServer
 from gangline.stack.lifecycle import bring_up, take_down
+from gangline.stack.servers import service_database
 
 ALL = ("versitygw", "prometheus", "grafana", "service")
 

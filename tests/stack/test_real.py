@@ -16,9 +16,9 @@ from tests.monitoring.prometheus import eventually, program
 
 from gangline.spec.config.load import load_site
 from gangline.stack import lifecycle
-from gangline.stack.config_files import SCRAPE_SECONDS
 from gangline.stack.home import StackHome
 from gangline.stack.lifecycle import http_status
+from gangline.stack.servers import SCRAPE_SECONDS
 from gangline.storage.open import open_store
 
 pytestmark = pytest.mark.tools

@@ -12,10 +12,9 @@ from gangline.cli.workspace import Workspace
 from gangline.errors import GanglineError, storage_errors
 from gangline.launch.kubernetes.admission_check import is_guarded, secrets_shown
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi
-from gangline.launch.kubernetes.cluster.components import KUBERNETES, installed
+from gangline.launch.kubernetes.cluster.components import KUBERNETES, installed, read_workflow_defaults
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts, missing_in_cluster, missing_rights, read_facts
 from gangline.launch.kubernetes.cluster.rights import PLACER_CLUSTER, SELF_PLACER
-from gangline.launch.kubernetes.cluster.workflow_defaults import read_workflow_defaults
 from gangline.launch.kubernetes.placement.inventory import read_inventory
 from gangline.line.gangs.launchers import open_cluster
 from gangline.line.gangs.runners import code_isolation

@@ -5,6 +5,6 @@ one configuration of the local runner.
 
     driver.drive(repo, *, driving, site, environ, ...) -> Record         as line.run.run_line
     compiler.compile_line(root, image, ...) -> bytes                     equal bytes for equal sources
-    cancel.cancel_kfp_run(repo, run, *, site, environ, ...) -> Record    the pipeline run is stopped before the gang
+    server_runner.cancel_kfp_run(repo, run, *, site, ...) -> Record      the pipeline run is stopped before the gang
     run_stage.run_stage(name, *, run, config, outputs) -> StageOutputs   what every component calls
 """

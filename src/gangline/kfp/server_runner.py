@@ -1,7 +1,8 @@
-"""A run on a pipelines server: compiled, stored, uploaded, started or found, awaited; why a pipeline ended early.
+"""A run on a pipelines server: compiled, stored, uploaded, started or found, awaited, cancelled; why it ended early.
 
 The record has the result of the run, the server only the state of its pipeline. A second call finds everything by
-name.
+name. A cancellation marks the record, stops the pipeline, then the gangs, twice: a task that is retried meanwhile finds
+the mark and starts nothing; gangs that it started just before are stopped by the second pass.
 """
 
 import re
@@ -9,25 +10,28 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from gangline.errors import CancelledError, ConfigError, GanglineError, TrainingError, UsageError
+from gangline.errors import CancelledError, CapacityError, ConfigError, GanglineError, TrainingError, UsageError
 from gangline.git.repository import Repository
-from gangline.kfp.client import FailedTask, KfpClient, PipelineRun
+from gangline.kfp.client import FailedTask, KfpClient, KfpHttp, PipelineRun, check_endpoint
 from gangline.kfp.compiler import compile_run
-from gangline.kfp.http import KfpHttp, check_endpoint
 from gangline.kfp.task_config import TaskConfig, site_for_tasks
 from gangline.kfp.task_repository import highest_tag, store_history, tag_version
 from gangline.line.gangs.launchers import open_cluster
-from gangline.line.record.observer import Observer
+from gangline.line.record import runs, states
+from gangline.line.record.observer import Observer, SilentObserver
 from gangline.line.record.store import RecordStore
+from gangline.line.run.cancel import cancel_run
 from gangline.sanitize import clean
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.secrets import resolve_secret
 from gangline.spec.config.site import Site
 from gangline.spec.record import STAGES, Artifact, Record
 from gangline.spec.run_flags import FINAL, stage
+from gangline.storage import site_paths
 from gangline.storage.objects.blobs import put_blob
 from gangline.storage.objects.protocol import ObjectStore
 
@@ -170,7 +174,7 @@ def _start(
     if (records.read() or record).run.state == "ended":
         return None
     id_ = client.start(
-        run_name(record), experiment=experiment, version=version, run=record.run.id, config=config.to_text(), root=None
+        run_name(record), experiment=experiment, version=version, run=record.run.id, config=config.to_text()
     )
     _record_pipeline(records, run_url(site, id_), file)
     return id_
@@ -230,7 +234,7 @@ def _report_progress(record: Record | None, reported: set[str], observer: Observ
 def _retries_text(site: Site, environ: Mapping[str, str]) -> str:
     """Clause on tasks that this Kubeflow does not try again; empty if it does, or if this account cannot see it."""
     with suppress(GanglineError, ImportError):
-        from gangline.launch.kubernetes.cluster.workflow_defaults import read_workflow_defaults
+        from gangline.launch.kubernetes.cluster.components import read_workflow_defaults
 
         found = read_workflow_defaults(open_cluster(site, environ))
         if found is not None and not found.retries_failed_tasks:
@@ -259,3 +263,54 @@ def _branch(record: Record) -> str:
 
 def _shorten_name(name: str) -> str:
     return name[:MAX_NAME]
+
+
+END_SECONDS = 120.0
+"""A server ends a stopped pipeline some 20 s later."""
+END_POLL_SECONDS = 1.0
+
+
+def cancel_kfp_run(
+    repo: Path,
+    run: str,
+    *,
+    site: Site,
+    environ: Mapping[str, str],
+    reason: str,
+    save: bool = True,
+    observer: Observer | None = None,
+) -> Record:
+    """Stop the pipeline of `run`, then the run as `line.run.cancel.cancel_run`; without a pipeline only the latter.
+
+    Raises:
+        UsageError: There is no such run.
+        CapacityError: The pipeline, or a driver, did not stop in time.
+    """
+    store = site_paths.open_site_store(repo, site, environ)
+    record = runs.find_run(store, run)
+    stop = partial(
+        cancel_run, repo, record.run.id, site=site, environ=environ, reason=reason, save=save, observer=observer
+    )
+    url = record.links.get("kfp")
+    if url is None:
+        return stop()
+    RecordStore.of(store, record).change(lambda each: states.request_cancel(each, reason))
+    client, id_ = open_client(site, environ), run_id_of_url(url)
+    if client.run(id_).run != record.run.id:  # links are not sealed: it may name another pipeline
+        return stop()
+    client.terminate(id_)
+    stop()
+    _await_end(client, id_, observer or SilentObserver())
+    return stop()
+
+
+def _await_end(client: KfpClient, id_: str, observer: Observer) -> None:
+    deadline = time.monotonic() + END_SECONDS
+    while not (current := client.run(id_)).is_final:
+        if time.monotonic() > deadline:
+            raise CapacityError(
+                f"pipeline run {id_} was stopped and is still {current.state} after {END_SECONDS:.0f} s; its gangs have"
+                " ended; gangline cancel checks again"
+            )
+        observer.note(f"waiting for pipeline run {id_} to end, now {current.state}")
+        time.sleep(END_POLL_SECONDS)

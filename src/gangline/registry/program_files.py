@@ -10,9 +10,8 @@ from pathlib import Path
 
 from gangline.checkpoint.format.manifest import BLOCK_BYTES, MANIFEST, FileEntry, Manifest, read_manifest
 from gangline.errors import ConfigError, IntegrityError
-from gangline.registry.artifact_download import fetch_artifacts
 from gangline.registry.model_files import COMPLETE
-from gangline.registry.run_artifacts import RunArtifact, output_key, read_output_list
+from gangline.registry.run_artifacts import RunArtifact, fetch_artifacts, output_key, read_output_list
 from gangline.spec.codec import from_json
 from gangline.spec.gang.status import WeightsFile
 from gangline.spec.globs import any_matches

@@ -17,9 +17,19 @@ from gangline import procfs
 from gangline.errors import ConfigError, StorageError
 from gangline.http.retry import Deadline, RequestFailed
 from gangline.launch.local.scrape_targets import is_free
-from gangline.stack import config_files
 from gangline.stack.home import RunningServer, StackHome, StackState
-from gangline.stack.servers import BUCKET, S3, StackServer, choose_s3, monitoring_folder, settle_ports, stack_servers
+from gangline.stack.servers import (
+    BUCKET,
+    S3,
+    StackServer,
+    choose_s3,
+    monitoring_folder,
+    settle_ports,
+    stack_servers,
+    write_boards,
+    write_prometheus,
+    write_site,
+)
 
 READY_SECONDS = 60.0
 
@@ -79,10 +89,10 @@ def _prepare(
     for folder in (f"{s3}/{BUCKET}", "prometheus", "grafana", "service"):
         home.data(folder).mkdir(parents=True, exist_ok=True)
     home.targets.mkdir(exist_ok=True)
-    config_files.write_prometheus(home, state.ports, monitoring_folder())
-    config_files.write_boards(home, state.ports, monitoring_folder())
+    write_prometheus(home, state.ports, monitoring_folder())
+    write_boards(home, state.ports, monitoring_folder())
     there = {each.name for each in servers if each.program is not None}
-    config_files.write_site(home, state.ports, there=there, drive=drive)
+    write_site(home, state.ports, there=there, drive=drive)
     return servers
 
 

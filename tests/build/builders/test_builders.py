@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.build.wheels import lock_of, make_wheel
 
-from gangline.build.builders import buildah, buildkit, docker, open_builder, pip_layer
+from gangline.build.builders import dockerfile, open_builder, pip_layer
 from gangline.build.builders.recipe import make_recipe
 from gangline.build.builders.workspace import BuildWorkspace
 from gangline.build.oci import Platform
@@ -32,26 +32,27 @@ def bench(tmp_path, index):
 
 
 def test_docker_is_called_so(recipe):
-    assert docker.build_command(recipe, "/ctx", pip_config="/pip.conf") == [
+    assert dockerfile.docker_build(recipe, "/ctx", pip_config="/pip.conf") == [
         "docker", "build", "--file", "/ctx/Dockerfile", "--platform", "linux/amd64", "--secret", "id=pip,src=/pip.conf",
         "--build-arg", f"BASE_IMAGE={BASE}", "--tag", f"127.0.0.1:5000/env:{recipe.tag}", "/ctx",
     ]  # fmt: skip
 
 
 def test_buildah_is_called_so(recipe):
-    assert buildah.build_command(recipe, "/ctx", local="localhost/b:1", authfile="/auth", pip_config="/pip.conf") == [
+    command = dockerfile.buildah_build(recipe, "/ctx", local="localhost/b:1", authfile="/auth", pip_config="/pip.conf")
+    assert command == [
         "buildah", "build", "--isolation", "chroot", "--format", "oci", "--timestamp", "0", "--tls-verify=true",
         "--authfile", "/auth", "--platform", "linux/amd64", "--secret", "id=pip,src=/pip.conf",
         "--build-arg", f"BASE_IMAGE={BASE}", "--file", "/ctx/Dockerfile", "--tag", "localhost/b:1", "/ctx",
     ]  # fmt: skip
-    assert buildah.push_command(recipe, local="localhost/b:1", authfile="/auth", digest_file="/digest") == [
+    assert dockerfile.buildah_push(recipe, local="localhost/b:1", authfile="/auth", digest_file="/digest") == [
         "buildah", "push", "--tls-verify=false", "--authfile", "/auth", "--digestfile", "/digest",
         "localhost/b:1", f"docker://127.0.0.1:5000/env:{recipe.tag}",
     ]  # fmt: skip
 
 
 def test_buildctl_is_called_so(recipe):
-    command = buildkit.build_command(recipe, "/ctx", pip_config="/pip.conf", metadata="/meta", tls_folder="/certs")
+    command = dockerfile.buildctl_build(recipe, "/ctx", pip_config="/pip.conf", metadata="/meta", tls_folder="/certs")
     assert command == [
         "buildctl", "--tlsdir", "/certs", "build", "--progress", "plain", "--frontend", "dockerfile.v0",
         "--local", "context=/ctx", "--local", "dockerfile=/ctx", "--secret", "id=pip,src=/pip.conf",

@@ -7,7 +7,7 @@ import pytest
 from tests.launch.kubernetes.placement.recorded import RECORDS, RecordedGang
 
 from gangline.launch.kubernetes.client.client import connect
-from gangline.launch.kubernetes.placement.kueue_workload import assigned_servers
+from gangline.launch.kubernetes.placement.kueue_admission import assigned_servers
 
 pytestmark = pytest.mark.cluster
 V1BETA1 = "admitted-v1beta1"

@@ -12,6 +12,7 @@ from gangline.fabric.placement.order import verify
 from gangline.launch.kubernetes.client.client import connect
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.render import render
+from gangline.launch.kubernetes.objects.render_context import RenderContext
 from gangline.launch.kubernetes.placement.placer import Placer
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.spec.config.site import LaunchTable
@@ -43,10 +44,11 @@ class Stand:
             resources=Resources(cpus=1, memory_bytes=10**6, shm_bytes=1), deadline_seconds=None,
             placement=placement,
         )  # fmt: skip
-        rendered = render(
-            podset, namespace=self.api.namespace, pod=PODS, launch=LaunchTable(launcher="job"), facts=ClusterFacts(),
-            route="gates", now=datetime.now(UTC),
+        context = RenderContext(
+            podset=podset, namespace=self.api.namespace, pod=PODS, launch=LaunchTable(launcher="job"),
+            facts=ClusterFacts(), route="gates", now=datetime.now(UTC),
         )  # fmt: skip
+        rendered = render(context)
         self.api.create(rendered.root_path, rendered.root)
         self.api.patch(f"{rendered.root_path}/{name}", rendered.release)
 

@@ -14,7 +14,8 @@ from tests.registry.passed_run import copy_of, template
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import ApiRejected
 from gangline.launch.kubernetes.client.client import connect
-from gangline.launch.kubernetes.objects.kserve import path_of, serving_objects
+from gangline.launch.kubernetes.objects.kserve import serving_objects
+from gangline.launch.kubernetes.objects.labels import path_of
 from gangline.line.results.kserve_manifest import emit_inference_service
 from gangline.registry.versions import read_version
 from gangline.spec.config.infer_table import KserveTable

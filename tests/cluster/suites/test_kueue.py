@@ -17,7 +17,7 @@ from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER
 from tests.contracts.launcher.stands import ClusterStand
 from tests.line.repositories import commit, line_with
 
-from gangline.launch.kubernetes.placement.kueue_workload import admission
+from gangline.launch.kubernetes.placement.kueue_admission import admission
 from gangline.spec.gang.podset import Resources
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]

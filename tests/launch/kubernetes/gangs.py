@@ -3,8 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from gangline.launch.kubernetes.cluster.batch_schedulers import KaiFacts, VolcanoFacts
-from gangline.launch.kubernetes.cluster.facts import ClusterFacts
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts, KaiFacts, VolcanoFacts
 from gangline.launch.kubernetes.objects.render_context import RenderContext
 from gangline.spec.config.site import LaunchTable, PodTable
 from gangline.spec.gang.driver_orders import COORDINATOR_KEY, CoordinatorPod

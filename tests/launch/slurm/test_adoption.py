@@ -4,8 +4,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gangline.launch.slurm.adopt import start_job
 from gangline.launch.slurm.commands import SlurmAway, SlurmJob
+from gangline.launch.slurm.launcher import start_job
 
 NAME, COMMENT = "run-1", "gangline a b"
 CALLS = 7

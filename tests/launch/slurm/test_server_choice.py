@@ -4,7 +4,7 @@ import pytest
 
 from gangline.errors import CapacityError, UsageError
 from gangline.fabric.topology.inventory import Fabric, Group
-from gangline.launch.slurm.server_choice import choose_servers
+from gangline.launch.slurm.batch_script import choose_servers
 from gangline.spec.gang.podset import PipelineTraffic, Placement
 
 FABRIC = Fabric(

@@ -9,7 +9,7 @@ from tests.line import repositories
 from tests.line.records import record as make_record
 
 from gangline.errors import ConfigError, IntegrityError, TrainingError
-from gangline.launch.sandbox.missed_variables import MissedVariables, missed_variables
+from gangline.launch.sandbox.environment import MissedVariables, missed_variables
 from gangline.line.gangs import podsets
 from gangline.line.gangs.launchers import gangs_root, secret_reader
 from gangline.line.gangs.train_secrets import left_out_variables, refused_references, secret_names

@@ -8,8 +8,7 @@ from tests.line import repositories
 
 from gangline.errors import ConfigError, GateError, IntegrityError
 from gangline.line.run.sweep import sweep
-from gangline.registry.artifact_download import fetch_artifacts
-from gangline.registry.run_artifacts import list_artifacts, select_artifacts
+from gangline.registry.run_artifacts import fetch_artifacts, list_artifacts, select_artifacts
 from gangline.report.facts import unreported
 from gangline.report.run.html import render_html
 from gangline.report.run.markdown import render_markdown

@@ -18,8 +18,7 @@ from gangline.errors import IntegrityError, StorageError
 from gangline.line.gangs.launchers import gang_credentials
 from gangline.line.request.trust import rights_of
 from gangline.line.stages.run_line import run_line
-from gangline.registry.artifact_download import fetch_artifacts
-from gangline.registry.run_artifacts import list_artifacts, select_artifacts
+from gangline.registry.run_artifacts import fetch_artifacts, list_artifacts, select_artifacts
 from gangline.spec.config.site import Site, StoreTable
 from gangline.spec.record import STAGES, CommitInfo, Inputs, Record, RunInfo
 from gangline.spec.run_flags import stage

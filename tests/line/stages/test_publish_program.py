@@ -9,11 +9,10 @@ from gangline.errors import ConfigError, IntegrityError
 from gangline.line.record.store import read_record
 from gangline.line.results.verification import verify
 from gangline.registry import folder_signature, version_checks
-from gangline.registry.artifact_download import fetch_artifacts
 from gangline.registry.model_files import COMPLETE
 from gangline.registry.program_files import find_program_files
 from gangline.registry.promote import promote
-from gangline.registry.run_artifacts import list_artifacts, select_artifacts
+from gangline.registry.run_artifacts import fetch_artifacts, list_artifacts, select_artifacts
 from gangline.registry.versions import read_version
 from gangline.signing.keys import signing_key
 from gangline.spec.program_files import SAVE_KIND

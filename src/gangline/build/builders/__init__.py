@@ -4,7 +4,7 @@ A builder knows how one tool is called, and nothing of keys, bills of materials 
 name in `site.toml`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from gangline.build.builders.recipe import Recipe
@@ -29,20 +29,14 @@ class Builder(Protocol):
 
 def open_builder(name: str, environ: Mapping[str, str]) -> Builder:
     """The builder that `registry.builder` names; "none" builds nothing and has none."""
-    if name == "docker":
-        from gangline.build.builders.docker import Docker
+    from gangline.build.builders import dockerfile, pip_layer
 
-        return Docker()
-    if name == "buildah":
-        from gangline.build.builders.buildah import Buildah
-
-        return Buildah()
-    if name == "buildkit":
-        from gangline.build.builders.buildkit import BuildKit
-
-        return BuildKit(tls_folder=environ.get("BUILDKIT_TLS_DIR"))
-    if name == "layer":
-        from gangline.build.builders.pip_layer import PipLayer
-
-        return PipLayer()
+    builders: dict[str, Callable[[], Builder]] = {
+        "docker": dockerfile.Docker,
+        "buildah": dockerfile.Buildah,
+        "buildkit": lambda: dockerfile.BuildKit(tls_folder=environ.get("BUILDKIT_TLS_DIR")),
+        "layer": pip_layer.PipLayer,
+    }
+    if name in builders:
+        return builders[name]()
     raise ConfigError(f"registry.builder: wanted docker, buildah, buildkit or layer, found {name!r}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import gangline
 from gangline.build.image_registry.reference import ImageReference
 from gangline.build.oci.documents import Platform
-from gangline.build.oci.members import LayerMember, members_of_folder
+from gangline.build.oci.layout import LayerMember, members_of_folder
 from gangline.errors import ConfigError
 from gangline.spec.codec import digest
 from gangline.spec.config.lock import read_lock

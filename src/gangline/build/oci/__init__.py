@@ -11,7 +11,6 @@ blob.
 """
 
 from gangline.build.oci.documents import Descriptor, Image, Platform, Settings
-from gangline.build.oci.layout import ImageLayout, OciLayer
-from gangline.build.oci.members import LayerMember, members_of_folder
+from gangline.build.oci.layout import ImageLayout, LayerMember, OciLayer, members_of_folder
 
 __all__ = ["Descriptor", "Image", "ImageLayout", "LayerMember", "OciLayer", "Platform", "Settings", "members_of_folder"]

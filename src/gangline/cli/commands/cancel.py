@@ -40,7 +40,7 @@ def command(
         return
     stop: Callable[..., Record] = cancel_run
     if "kfp" in found.links:
-        from gangline.kfp.cancel import cancel_kfp_run as stop
+        from gangline.kfp.server_runner import cancel_kfp_run as stop
 
     record = stop(
         workspace.repo, found.run.id, site=workspace.site, environ=workspace.environ, reason=reason, save=not now

@@ -63,8 +63,7 @@ def slurm(
     """
     from gangline.cli.workspace import stated_fabric
     from gangline.fabric.traffic.paths import path_environment
-    from gangline.launch.slurm.batch_script import SCRIPT, SlurmGang, batch_script, rank_file
-    from gangline.launch.slurm.server_choice import choose_servers
+    from gangline.launch.slurm.batch_script import SCRIPT, SlurmGang, batch_script, choose_servers, rank_file
 
     stated = stated_fabric(fabric)
     if stated is None or not stated.groups:

@@ -2,7 +2,7 @@
 
     launcher        `KubernetesLauncher`, what `line` sees
     admission_check whether the namespace is protected against its drivers
-    module_runner/  one module of model code in one pod
+    module_runner   one module of model code in one pod
     follow/         events and logs of a running gang
     lifecycle/      submit, cancel, sweep; the final state of a gang
     waiting/        why a gang waits, in one sentence

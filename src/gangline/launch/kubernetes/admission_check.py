@@ -3,7 +3,7 @@
 from gangline.launch.kubernetes.client.api import ApiRejected, KubernetesApi, Object
 from gangline.launch.kubernetes.cluster.facts import missing_rights
 from gangline.launch.kubernetes.cluster.rights import Right
-from gangline.launch.kubernetes.objects.job import GROUP_VERSION, jobs_path
+from gangline.launch.kubernetes.state.roots import JOB
 
 _SHOWS_SECRETS = Right(resource="secrets", verbs=("get", "list", "patch", "delete"))
 """Verbs whose answers hold a Secret."""
@@ -20,7 +20,7 @@ def is_guarded(api: KubernetesApi) -> bool:
         ApiQuotaExceeded: The namespace takes no Job at all now.
     """
     try:
-        api.create(jobs_path(api.namespace), _greedy_job(), dry_run=True)
+        api.create(JOB.path(api.namespace), _greedy_job(), dry_run=True)
     except ApiRejected as error:
         if _RULE not in str(error):
             raise
@@ -47,7 +47,7 @@ def _greedy_job() -> Object:
     }
     template = {"metadata": {"labels": {"gangline/run": _PROBE}}, "spec": pod}
     return {
-        "apiVersion": GROUP_VERSION,
+        "apiVersion": JOB.group_version,
         "kind": "Job",
         "metadata": {"name": _PROBE},
         "spec": {"suspend": True, "template": template},

@@ -15,7 +15,7 @@ from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.follow.api_retry import retry_while_unavailable
 from gangline.launch.kubernetes.follow.follower import KubernetesFollower
 from gangline.launch.kubernetes.follow.logs import StoredLogs, follow_logs, read_logs
-from gangline.launch.kubernetes.lifecycle.cancel import cancel_gang, cancel_module_jobs
+from gangline.launch.kubernetes.lifecycle.cancel import cancel_gang, cancel_module_jobs, sweep_gangs
 from gangline.launch.kubernetes.lifecycle.final_state import (
     FinalState,
     close_deleted_gang,
@@ -24,10 +24,8 @@ from gangline.launch.kubernetes.lifecycle.final_state import (
     read_final_state,
 )
 from gangline.launch.kubernetes.lifecycle.submit import Submitter, put_secret
-from gangline.launch.kubernetes.lifecycle.sweep import sweep_gangs
-from gangline.launch.kubernetes.objects.kueue import KueueMetadata, kueue_metadata
 from gangline.launch.kubernetes.objects.render import Rendered, render
-from gangline.launch.kubernetes.objects.render_context import choose_route
+from gangline.launch.kubernetes.objects.render_context import RenderContext, choose_route
 from gangline.launch.kubernetes.placement.placer import Placer
 from gangline.launch.kubernetes.state.gang_state import gang_state, status_of
 from gangline.launch.kubernetes.state.pods import list_pods
@@ -153,21 +151,12 @@ class KubernetesLauncher:
 
     def _render(self, podset: PodSet, now: datetime) -> Rendered:
         route = choose_route(podset, self._launch, self._facts)
-        queue_metadata = KueueMetadata(root_labels={})
-        if route == "kueue":
-            queue_metadata = kueue_metadata(podset, self._launch, self._facts)
         return render(
-            podset,
-            namespace=self._api.namespace,
-            pod=self._pod,
-            launch=self._launch,
-            facts=self._facts,
-            route=route,
-            now=now,
-            owner=self._owner,
-            pod_annotations=queue_metadata.pod_annotations,
-            queue_labels=queue_metadata.root_labels,
-        )
+            RenderContext(
+                podset=podset, namespace=self._api.namespace, pod=self._pod, launch=self._launch, facts=self._facts,
+                route=route, now=now, owner=self._owner,
+            )
+        )  # fmt: skip
 
     def _find_root_or_final_state(self, name: str) -> tuple[Root | None, FinalState | None]:
         root = find_root(self._api, name, self._kinds)

@@ -9,8 +9,7 @@ the wide view: the file system of the machine, read-only, without homes and secr
 view: the system, the Python environment, and the files of their own gang.
 """
 
-from gangline.launch.sandbox.engine_detection import find_engine
-from gangline.launch.sandbox.engines import SandboxEngine
+from gangline.launch.sandbox.engines import SandboxEngine, find_engine
 from gangline.launch.sandbox.policy import Sandbox
 from gangline.launch.sandbox.view import SandboxView
 

@@ -1,12 +1,18 @@
-"""Sandbox engines, the strongest first: how each starts a program of model code."""
+"""Sandbox engines, the strongest first: how each starts a program of model code, and which works on this machine."""
 
+import os
 import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Literal
 
-from gangline.launch.sandbox.host_paths import devices
+from gangline.launch.sandbox.environment import model_environ
+from gangline.launch.sandbox.host_paths import devices, hidden_paths, is_reachable, python_paths, system_paths
 from gangline.launch.sandbox.view import SandboxView, temporary_folders
 
 UIDS: Mapping[bool, int] = {True: 65532, False: 65533}
@@ -42,55 +48,28 @@ class SandboxProgram:
     """It is process 1 of its own pid namespace and reaps orphans."""
 
 
-class SandboxEngine(Protocol):
-    """One way to confine model code on this machine."""
-
-    @property
-    def name(self) -> str:
-        """Short name for messages and records."""
-        ...
-
-    @property
-    def uid(self) -> int | None:
-        """Uid that owns what the program may write; None: this user."""
-        ...
-
-    @property
-    def hides(self) -> bool:
-        """Whether it hides files, processes and other gangs, and gives a private `/tmp`."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """Description for messages."""
-        ...
-
-    @property
-    def gaps(self) -> str:
-        """What model code can still see, for messages."""
-        ...
-
-    def command(self, program: SandboxProgram, view: SandboxView) -> SandboxCommand:
-        """How `program` is started so that it sees `view`."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Bubblewrap:
     """Own mounts and processes by bubblewrap and, for forks, an own network."""
 
     path: str
     uid: int | None
+    """Uid that owns what the program may write; None: this user. So it is with every engine."""
     name: str = "bubblewrap"
+    """Short name for messages and records."""
     hides: bool = True
+    """Whether it hides files, processes and other gangs, and gives a private `/tmp`."""
     gaps: str = "own commits see the machine's other folders read-only, and its network"
+    """What model code can still see, for messages."""
 
     @property
     def text(self) -> str:
+        """Description for messages."""
         who = "in a user namespace" if self.uid is None else f"as uid {self.uid}"
         return f"bubblewrap {who}: files, processes and environment of its own"
 
     def command(self, program: SandboxProgram, view: SandboxView) -> SandboxCommand:
+        """How `program` is started so that it sees `view`."""
         argv = [self.path, "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
         argv += ["--unshare-user"] if self.uid is None else []
         argv += [] if view.network else ["--unshare-net"]
@@ -115,9 +94,11 @@ class OtherUser:
 
     @property
     def text(self) -> str:
+        """Description for messages."""
         return f"uid {self.uid}: environment and home of its own"
 
     def command(self, program: SandboxProgram, view: SandboxView) -> SandboxCommand:
+        """How `program` is started; nothing of `view` is enforced by mounts."""
         del view
         other = _another_user(self.uid, with_parent=program.with_parent)
         enter = [_tool("env"), f"--chdir={program.cwd}"]
@@ -136,12 +117,17 @@ class Unconfined:
 
     @property
     def text(self) -> str:
+        """Description for messages."""
         return f"none: {self.reason}"
 
     def command(self, program: SandboxProgram, view: SandboxView) -> SandboxCommand:
+        """How `program` is started; nothing of `view` is enforced by mounts."""
         del view
         return SandboxCommand(argv=program.argv, environ=program.environ, cwd=program.cwd)
 
+
+SandboxEngine = Bubblewrap | OtherUser | Unconfined
+"""One way to confine model code on this machine."""
 
 CLEAN = {"PATH": _TOOLS, "LANG": "C.UTF-8"}
 """Environment of the helper programs outside; variables of a line, such as LD_PRELOAD, are set inside only."""
@@ -190,3 +176,64 @@ def _with_environ(program: SandboxProgram) -> list[str]:
 def _tool(name: str) -> str:
     """Absolute path of a program, so that it is not looked up in a folder of model code."""
     return shutil.which(name, path=_TOOLS) or f"/usr/bin/{name}"
+
+
+_Mode = Literal["auto", "required", "off"]
+_TRY_SECONDS = 20.0
+
+
+def find_engine(mode: _Mode, *, wide: bool, places: tuple[Path, ...] = ()) -> SandboxEngine:
+    """The strongest engine that works on this machine.
+
+    Args:
+        mode: `sandbox.mode` of the site.
+        wide: As in `SandboxView`.
+        places: Folders that model code must be able to enter.
+    """
+    if mode == "off":
+        return Unconfined("sandbox.mode = off in site.toml")
+    if not sys.platform.startswith("linux"):
+        return Unconfined(f"{sys.platform} has no namespaces")
+    path, is_root = shutil.which("bwrap"), os.geteuid() == 0
+    why = "bubblewrap is not installed"
+    if path is not None:
+        bubblewrap = Bubblewrap(str(Path(path).absolute()), UIDS[wide] if is_root else None)
+        if (problem := _trial(bubblewrap, wide=wide)) is None:
+            return bubblewrap
+        why = f"bubblewrap does not work here: {problem}"
+    if not is_root:
+        return Unconfined(why)
+    other = OtherUser(UIDS[wide])
+    closed = next((f"{each} is closed to others" for each in places if not is_reachable(each)), None)
+    if (problem := closed or _trial(other, wide=wide)) is None:
+        return other
+    return Unconfined(f"{why}; another user does not work either: {problem}")
+
+
+@cache
+def _trial(engine: SandboxEngine, *, wide: bool) -> str | None:
+    """Why `engine` does not work; None: it works. Tried once a process."""
+    with tempfile.TemporaryDirectory(prefix="gangline-try-") as name:
+        folder = Path(name).resolve()
+        folder.chmod(0o755)  # for another user
+        hidden = hidden_paths()
+        view = SandboxView(
+            wide=wide, network=wide, tmp=folder, read=(*system_paths(), *python_paths(hidden)), write=(folder,),
+            hidden=hidden,
+        )  # fmt: skip
+        argv = (sys.executable, "-c", "import gangline.errors")
+        program = SandboxProgram(
+            argv=argv, environ=model_environ(home=folder, tmp=folder), cwd=folder, with_parent=True
+        )
+        try:
+            command = engine.command(program, view)
+            done = subprocess.run(
+                command.argv, env=command.environ, capture_output=True, stdin=subprocess.DEVNULL, check=False,
+                timeout=_TRY_SECONDS,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+    if done.returncode == 0:
+        return None
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    return said[-1][:200] if said else f"exit {done.returncode}"

@@ -1,21 +1,24 @@
-"""Batch script and rank file of a gang under Slurm: one launcher a server, whose node rank is ours. Pure.
+"""Batch script, rank file and servers of a gang under Slurm: one launcher a server, whose node rank is ours. Pure.
 
 Slurm sorts a list of nodes and numbers tasks by its own order, so the rank file says which server has which node rank;
-each launcher looks its own up by SLURMD_NODENAME. The rendezvous is static: node rank 0 is a server with a name.
+each launcher looks its own up by SLURMD_NODENAME. The rendezvous is static: node rank 0 is a server with a name. The
+servers may be chosen from a stated network; a gang has each of them whole.
 """
 
 import hashlib
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from gangline.errors import ConfigError, UsageError
-from gangline.fabric.topology.inventory import natural_key
+from gangline.errors import CapacityError, ConfigError, UsageError
+from gangline.fabric.placement.order import pipeline_order
+from gangline.fabric.placement.selection import FreeGroup, select_servers
+from gangline.fabric.topology.inventory import Fabric, natural_key
 from gangline.spec.config.server_ranges import compress_servers
 from gangline.spec.config.site_tables import SlurmTable
-from gangline.spec.gang.podset import PlacedServer
+from gangline.spec.gang.podset import PlacedServer, Placement
 
 SCRIPT = "job.sbatch"
 RENDEZVOUS_PORT = 29_500
@@ -193,3 +196,37 @@ def job_options(site: SlurmTable, *, name: str, num_nodes: int) -> tuple[str, ..
         *(f"--{option}={value}" for option, value in stated.items() if value is not None),
         *site.options,
     )
+
+
+def choose_servers(
+    fabric: Fabric, num_nodes: int, placement: Placement, *, among: Sequence[str] | None = None
+) -> tuple[PlacedServer, ...]:
+    """Fewest blocks, then fewest groups, as the placer chooses; pipelines are ordered by what they send.
+
+    Args:
+        fabric: Its groups name the servers.
+        num_nodes: Servers wanted.
+        placement: Tile of the gang, and traffic of its pipeline.
+        among: Servers that are free; None: all of `fabric`.
+
+    Raises:
+        UsageError: `among` names a server that is in no group.
+        CapacityError: The servers do not hold the gang.
+    """
+    free = set(fabric.servers if among is None else among)
+    if unknown := sorted(free - set(fabric.servers)):
+        raise UsageError(f"wanted servers of the groups of fabric.toml, found {', '.join(unknown[:5])} in none of them")
+    groups = [
+        FreeGroup(name=each.name, block=each.block, servers={name: 1 for name in each.servers if name in free})
+        for each in fabric.groups
+    ]
+    servers = select_servers(groups, num_nodes, tile=placement.tile)
+    if not servers:
+        fits = sum(each.places // placement.tile * placement.tile for each in groups)
+        tiles = f", each {placement.tile} consecutive ones in one group" if placement.tile > 1 else ""
+        raise CapacityError(
+            f"wanted {num_nodes} servers{tiles}, found {fits} among {len(free)}; name more of them, or plan for {fits}"
+        )
+    if placement.pipeline is None:
+        return servers
+    return pipeline_order(servers, placement.pipeline, tile=placement.tile)

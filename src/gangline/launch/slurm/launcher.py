@@ -2,6 +2,10 @@
 
 All state is in files, as on this machine. New are who starts the keepers, `srun` on each server, and who says whether
 they live, `squeue`. A number of a job is the uid of its gang.
+
+A gang has one job, however many drivers start it and wherever they die. A driver submits a held job, then looks for
+jobs of that name: the one with the lowest number is the gang's, all others are cancelled before they ever ran. Its
+number is written down before it is released, so that a driver that looks when the job is over finds the number instead.
 """
 
 import hashlib
@@ -21,7 +25,6 @@ from gangline.launch.local.launcher import AFTER_GRACE_SECONDS, LocalLauncher, s
 from gangline.launch.protocol import GangEvent, GangGone, GangStatus
 from gangline.launch.sandbox import Sandbox
 from gangline.launch.sandbox.environment import passed_on
-from gangline.launch.slurm.adopt import find_jobs, start_job
 from gangline.launch.slurm.batch_script import SCRIPT, job_options, life_script
 from gangline.launch.slurm.commands import SlurmAway, SlurmCommands, SlurmJob
 from gangline.launch.slurm.lives import (
@@ -283,3 +286,47 @@ class SlurmLauncher(LocalLauncher):
 
     def _publish_targets(self, podset: PodSet) -> int | None:
         return podset.metrics_port_base
+
+
+def find_jobs(queue: SlurmCommands, name: str, comment: str) -> list[SlurmJob]:
+    """Jobs of the gang with this comment, which names its folder and PodSet, in the order of their numbers."""
+    return [job for job in queue.named(name) if job.comment == comment]
+
+
+def start_job(
+    queue: SlurmCommands, name: str, comment: str, *, submit: Callable[[], str], known: Callable[[], str | None],
+    note: Callable[[str], None],
+) -> str:  # fmt: skip
+    """Number of the job of the gang, which is released; a lost answer or a dead driver leaves no second one.
+
+    Args:
+        queue: Slurm.
+        name: Of the gang and its job.
+        comment: As in `find_jobs`.
+        submit: Submits a held job of that name and comment; returns its number.
+        known: Reads the number that a driver has written down; None: none has.
+        note: Writes the number of the job down, durably.
+
+    Raises:
+        SlurmAway: Slurm does not answer; the next call continues.
+    """
+    jobs = find_jobs(queue, name, comment)
+    if not jobs and (number := known()) is not None:
+        return number
+    if not jobs:
+        try:
+            own = submit()
+        except SlurmAway:  # the job may exist, held
+            jobs = find_jobs(queue, name, comment)
+            if not jobs:
+                raise
+        else:
+            jobs = find_jobs(queue, name, comment) or [SlurmJob(number=own, state="PENDING", comment=comment)]
+    number = known() or jobs[0].number
+    for other in jobs:
+        if other.number != number:
+            queue.cancel(other.number)
+    note(number)
+    if number in {job.number for job in jobs if job.state == "PENDING"}:
+        queue.release(number)
+    return number

@@ -43,6 +43,7 @@ def emit_inference_service(
     """
     try:
         from gangline.launch.kubernetes.objects import kserve
+        from gangline.launch.kubernetes.objects.labels import path_of
         from gangline.launch.kubernetes.objects.manifest import to_yaml
     except ModuleNotFoundError as error:
         raise ConfigError("writing YAML needs a package: pip install 'gangline[kubernetes]'") from error
@@ -65,7 +66,7 @@ def emit_inference_service(
         api = open_cluster(site, environ)
         for each in objects:
             with suppress(ApiConflict):
-                api.create(kserve.path_of(each), each, dry_run=True)
+                api.create(path_of(each), each, dry_run=True)
     return kserve.heading(served, site) + to_yaml(objects)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gangline.errors import CapacityError
 from gangline.launch.protocol import Gang
-from gangline.launch.sandbox.missed_variables import missed_variables
+from gangline.launch.sandbox.environment import missed_variables
 from gangline.line.gangs.many import submit_gangs
 from gangline.line.gangs.podsets import THREADS, podset_for
 from gangline.line.gangs.train_secrets import left_out_variables

@@ -65,7 +65,7 @@ class RunStopper:
         folder = gangs_folder(self._context, record)
         site, environ = self._context.site, self._context.environ
         if "kfp" in record.links:
-            from gangline.kfp.cancel import cancel_kfp_run
+            from gangline.kfp.server_runner import cancel_kfp_run
 
             return cancel_kfp_run(folder, record.run.id, site=site, environ=environ, reason=reason)
         return cancel_run(folder, record.run.id, site=site, environ=environ, reason=reason)

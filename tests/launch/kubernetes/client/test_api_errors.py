@@ -9,9 +9,11 @@ from gangline.launch.kubernetes.client.api import (
     ApiQuotaExceeded,
     ApiRejected,
     ApiUnavailable,
+    api_error,
+    is_retryable,
+    may_have_happened,
     parse_path,
 )
-from gangline.launch.kubernetes.client.api_errors import api_error, is_retryable, may_have_happened
 
 PODS = parse_path("/api/v1/namespaces/gangs/pods")
 NO_RIGHT = (

@@ -13,8 +13,7 @@ from tests.launch.kubernetes.served import MAPS, config_map, stand
 
 from gangline.launch.kubernetes.client import client as client_module
 from gangline.launch.kubernetes.client.api import ApiForbidden, WatchEvent
-from gangline.launch.kubernetes.client.informer import Informer
-from gangline.launch.kubernetes.client.object_cache import ObjectCache, trim_object, trim_pod
+from gangline.launch.kubernetes.client.informer import Informer, ObjectCache, trim_object, trim_pod
 
 PATIENCE_SECONDS = 30.0
 FAULTS = {

@@ -8,8 +8,7 @@ from tests.cluster.fake.garbage import collect_garbage
 from tests.launch.kubernetes.cluster.test_rights import launcher, podset
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.cluster.batch_schedulers import KaiFacts
-from gangline.launch.kubernetes.cluster.facts import ClusterFacts, missing_rights, read_facts
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts, KaiFacts, missing_rights, read_facts
 from gangline.launch.kubernetes.cluster.rights import DRIVER, READER, SWEEPER
 
 VOLCANO, KAI = "/apis/scheduling.volcano.sh/v1beta1", "/apis/scheduling.run.ai/v2"

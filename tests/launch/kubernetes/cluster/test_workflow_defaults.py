@@ -8,7 +8,7 @@ import yaml
 from tests.cluster.fake.api import FakeApi
 
 from gangline.launch.kubernetes.client.api import ApiForbidden
-from gangline.launch.kubernetes.cluster.workflow_defaults import (
+from gangline.launch.kubernetes.cluster.components import (
     NAMESPACE,
     PATH,
     WorkflowDefaults,

@@ -9,7 +9,7 @@ from tests.launch.kubernetes.crds.trim import FOLDER, RELEASES, SPELLINGS, sent,
 from tests.launch.kubernetes.gangs import shared_setting
 
 from gangline.launch.kubernetes.objects.manifest import merge
-from gangline.launch.kubernetes.objects.trainjob import overriding_trainjob
+from gangline.launch.kubernetes.objects.root_objects import overriding_trainjob
 
 SCHEMAS = {release: json.loads((FOLDER / f"{release}.json").read_text("utf-8")) for release in RELEASES}
 

@@ -14,7 +14,7 @@ from tests.launch.kubernetes.gangs import cases, setting, shared_setting
 
 from gangline.launch.kubernetes.objects.manifest import in_order
 from gangline.launch.kubernetes.objects.render import render_as
-from gangline.launch.kubernetes.objects.trainjob import overriding_trainjob, shared_runtime
+from gangline.launch.kubernetes.objects.root_objects import overriding_trainjob, shared_runtime
 
 FOLDER = Path(__file__).parent / "schemas"
 SPELLINGS = {

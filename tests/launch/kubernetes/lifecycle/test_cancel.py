@@ -6,9 +6,8 @@ from tests.cluster.fake.garbage import collect_garbage
 from tests.launch.kubernetes.gangs import CPU, setting
 
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
-from gangline.launch.kubernetes.lifecycle.cancel import PodOwners, refuse_gang
+from gangline.launch.kubernetes.lifecycle.cancel import PodOwners, refuse_gang, sweep_gangs
 from gangline.launch.kubernetes.lifecycle.final_state import close_ended_gang
-from gangline.launch.kubernetes.lifecycle.sweep import sweep_gangs
 from gangline.launch.kubernetes.objects.render import owned, owner_patch, render_as
 from gangline.launch.kubernetes.state.roots import JOB, JOBSET, Root
 

@@ -11,7 +11,7 @@ from tests.launch.kubernetes.templates import pod_of
 from tests.oracles.admission import Asked, refusals
 from tests.oracles.network_policies import Endpoint, allowed
 
-from gangline.launch.kubernetes.module_runner.pod_runner import BUNDLE, COMMAND, render_module_pod
+from gangline.launch.kubernetes.module_runner import BUNDLE, COMMAND, render_module_pod
 from gangline.spec.gang.podset import Resources
 
 ONCE = replace(

@@ -10,9 +10,9 @@ from tests.contracts.runner.stands import RUN, FakePodStand, closing, objects_le
 from tests.contracts.runner.test_contract import job
 
 from gangline.errors import CapacityError, ConfigError, IntegrityError, StorageError
+from gangline.launch.kubernetes import module_runner
 from gangline.launch.kubernetes.client.api import ApiUnavailable
 from gangline.launch.kubernetes.lifecycle.cancel import cancel_module_jobs
-from gangline.launch.kubernetes.module_runner import pod_runner
 from gangline.launch.sandbox.module_runner import ModuleJob
 
 pytestmark = [pytest.mark.row("P10"), pytest.mark.timeout(120)]
@@ -55,7 +55,7 @@ def test_url_and_secret_stand_in_no_object_that_others_read(stand):
 
 
 def test_pod_that_finds_no_server_is_given_up_with_the_schedulers_words(idle, monkeypatch):
-    monkeypatch.setattr(pod_runner, "START_SECONDS", 1.5)
+    monkeypatch.setattr(module_runner, "START_SECONDS", 1.5)
     say = "0/3 nodes are available: 3 Insufficient cpu."
     meanwhile(idle, lambda name: idle.pods.hands.unschedulable(name, say, namespace="gangs"))
     with pytest.raises(CapacityError, match=r"did not start in 2 s: .*cpu"):
@@ -168,7 +168,7 @@ def test_pod_out_of_memory_says_what_to_set(idle):
 
 
 def test_answer_that_is_not_there_is_no_success(idle, monkeypatch):
-    monkeypatch.setattr(pod_runner, "_READ_SECONDS", 0.01)
+    monkeypatch.setattr(module_runner, "_READ_SECONDS", 0.01)
 
     def end(name) -> None:
         idle.pods.hands.run(name, namespace="gangs")

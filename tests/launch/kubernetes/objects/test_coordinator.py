@@ -13,6 +13,7 @@ from tests.oracles.network_policies import Endpoint, allowed
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.network_policy import network_policy
 from gangline.launch.kubernetes.objects.render import render, render_as
+from gangline.launch.kubernetes.objects.render_context import RenderContext
 from gangline.spec.config.site import LaunchTable, PodTable
 
 POLICIES = [each for each in objects("base") if each["kind"] == "ValidatingAdmissionPolicy"]
@@ -84,9 +85,10 @@ def test_members_anywhere_reach_the_port_of_the_kit_and_no_other():
 @pytest.mark.parametrize("launch", [LaunchTable(launcher="jobset"), LaunchTable(runtime="gangline")])
 def test_its_gang_is_a_plain_job_whatever_the_site_launches(launch):
     facts = ClusterFacts(served=("jobset.x-k8s.io/v1alpha2/jobsets",), trainer="runtimePatches")
-    rendered = render(
-        FEDERATED, namespace="gangs", pod=PodTable(), launch=launch, facts=facts, route="none", now=NOW
-    )  # fmt: skip
+    context = RenderContext(
+        podset=FEDERATED, namespace="gangs", pod=PodTable(), launch=launch, facts=facts, route="none", now=NOW
+    )
+    rendered = render(context)
     assert rendered.root["kind"] == "Job"
     [(path, service)] = rendered.shared
     assert (path, service["metadata"]["name"]) == ("/api/v1/namespaces/gangs/services", "federation")

@@ -7,7 +7,7 @@ from tests.launch.kubernetes.gangs import CLASSES, GPU, KAI, kai_setting, settin
 from tests.launch.kubernetes.templates import template_of
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.cluster.batch_schedulers import KaiFacts
+from gangline.launch.kubernetes.cluster.facts import KaiFacts
 from gangline.launch.kubernetes.objects.kai import kai_metadata
 from gangline.launch.kubernetes.objects.render import render_as
 from gangline.spec.gang.podset import Placement

@@ -11,8 +11,8 @@ from tests.launch.kubernetes.served_versions import BYTEGPT, CHAT, FOLDER, KEYS,
 from tests.oracles.restricted_pods import violations
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.objects.kserve import heading, path_of, serving_objects
-from gangline.launch.kubernetes.objects.labels import RUN
+from gangline.launch.kubernetes.objects.kserve import heading, serving_objects
+from gangline.launch.kubernetes.objects.labels import RUN, path_of
 from gangline.spec.config.load import load_site
 
 TEXTS = drawn()

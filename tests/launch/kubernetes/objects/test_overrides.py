@@ -10,7 +10,7 @@ from gangline.errors import ConfigError
 from gangline.launch.kubernetes.objects.manifest import merge
 from gangline.launch.kubernetes.objects.pod import pod_template
 from gangline.launch.kubernetes.objects.render import render_as
-from gangline.launch.kubernetes.objects.trainjob import overriding_trainjob, shared_runtime
+from gangline.launch.kubernetes.objects.root_objects import overriding_trainjob, shared_runtime
 from gangline.spec.config.site import LaunchTable
 
 NORMAL = replace(GPU, priority="normal")

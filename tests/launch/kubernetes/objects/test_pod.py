@@ -9,6 +9,7 @@ from tests.launch.kubernetes.gangs import CPU, GPU, GPU_SITE, setting
 
 from gangline.errors import ConfigError
 from gangline.keeper.ipc.environment import KeeperEnvironment
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.pod import pod_template, resources, volume_mounts, volumes
 from gangline.launch.kubernetes.objects.pod_environment import literal, pod_environment
 from gangline.launch.kubernetes.placement.resources import to_scheduler_units
@@ -133,8 +134,7 @@ def test_lost_servers_are_left_after_a_minute():
 
 @pytest.mark.parametrize(("route", "gates"), [("gates", 1), ("kueue", 0), ("none", 0)])
 def test_only_the_placer_is_waited_for(route, gates):
-    queue = {"kueue.x-k8s.io/queue-name": "shared"}
-    found = spec_of(setting(GPU, pod=GPU_SITE, route=route, queue_labels=queue))
+    found = spec_of(setting(GPU, pod=GPU_SITE, route=route, facts=ClusterFacts(queues={"shared": "everyone"})))
     assert len(found.get("schedulingGates", ())) == gates
 
 

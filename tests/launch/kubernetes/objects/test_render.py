@@ -11,6 +11,7 @@ from gangline.errors import ConfigError
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.manifest import in_order, merge
 from gangline.launch.kubernetes.objects.render import owned, owner_patch, render, render_as, secret
+from gangline.launch.kubernetes.objects.render_context import RenderContext
 from gangline.spec.config.site import LaunchTable
 
 KINDS = ("job", "jobset", "trainjob")
@@ -18,11 +19,11 @@ ROOT = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "g", "uid"
 
 
 def rendered(*, launcher="trainjob", facts=None, **more):
-    return render(
-        CPU, namespace="gangs", pod=SITE, launch=LaunchTable(launcher=launcher), facts=facts or ClusterFacts(),
-        route="none",
-        now=NOW, **more,
+    context = RenderContext(
+        podset=CPU, namespace="gangs", pod=SITE, launch=LaunchTable(launcher=launcher), facts=facts or ClusterFacts(),
+        route="none", now=NOW, **more,
     )  # fmt: skip
+    return render(context)
 
 
 def test_plain_job_where_no_trainjob_is_served():

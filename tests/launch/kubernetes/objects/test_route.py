@@ -6,8 +6,7 @@ import pytest
 from tests.launch.kubernetes.gangs import setting
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.cluster.batch_schedulers import KaiFacts, VolcanoFacts
-from gangline.launch.kubernetes.cluster.facts import ClusterFacts
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts, KaiFacts, VolcanoFacts
 from gangline.launch.kubernetes.objects.render_context import choose_route, why_one_kind
 from gangline.spec.config.site import LaunchTable
 from gangline.spec.gang.podset import Placement, PodSet, ServerKind

@@ -16,10 +16,10 @@ from tests.launch.kubernetes.gangs import (
 from tests.launch.kubernetes.templates import template_of
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.cluster.batch_schedulers import VolcanoFacts
+from gangline.launch.kubernetes.cluster.facts import VolcanoFacts
 from gangline.launch.kubernetes.objects.render import render_as
 from gangline.launch.kubernetes.objects.render_context import labels
-from gangline.launch.kubernetes.objects.trainjob import overriding_trainjob
+from gangline.launch.kubernetes.objects.root_objects import overriding_trainjob
 from gangline.launch.kubernetes.objects.volcano import pod_group
 from gangline.spec.config.site import LaunchTable
 from gangline.spec.gang.podset import Placement

@@ -4,8 +4,7 @@ from tests.launch.kubernetes.paper_cluster import Cluster, node, pod
 from tests.launch.kubernetes.placement.test_inventory import A100, H100, SMALL, gpu_node
 
 from gangline.launch.kubernetes.objects.labels import GANG, POOL
-from gangline.launch.kubernetes.placement.free_servers import read_free_servers
-from gangline.launch.kubernetes.placement.inventory import read_inventory
+from gangline.launch.kubernetes.placement.inventory import read_free_servers, read_inventory
 
 GPU = "nvidia.com/gpu"
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.launch.kubernetes.placement.recorded import RecordedGang
 
-from gangline.launch.kubernetes.placement.kueue_workload import (
+from gangline.launch.kubernetes.placement.kueue_admission import (
     Eviction,
     admission,
     assigned_flavors,

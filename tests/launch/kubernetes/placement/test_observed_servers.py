@@ -4,7 +4,7 @@ import pytest
 from tests.cluster.fake.api import FakeApi
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.placement.observed_servers import ObservedServers
+from gangline.launch.kubernetes.placement.servers import ObservedServers
 
 
 def cluster(**groups):

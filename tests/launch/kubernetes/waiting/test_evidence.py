@@ -6,8 +6,7 @@ import pytest
 from tests.cluster.fake.api import FakeApi
 from tests.launch.kubernetes.gangs import NOW
 
-from gangline.launch.kubernetes.cluster.batch_schedulers import VolcanoFacts
-from gangline.launch.kubernetes.cluster.facts import ClusterFacts
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts, VolcanoFacts
 from gangline.launch.kubernetes.cluster.rights import DRIVER, READER
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.launch.kubernetes.waiting import explain

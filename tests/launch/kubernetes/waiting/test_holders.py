@@ -3,8 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from gangline.launch.kubernetes.objects.render_context import STARTING_SECONDS
-from gangline.launch.kubernetes.waiting.holders import holders
-from gangline.launch.kubernetes.waiting.snapshot import Snapshot
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot, holders
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

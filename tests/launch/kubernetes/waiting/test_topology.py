@@ -10,7 +10,7 @@ from gangline.launch.kubernetes.cluster.rights import DRIVER, READER
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.launch.kubernetes.waiting import explain
 from gangline.launch.kubernetes.waiting.evidence import gather_evidence
-from gangline.launch.kubernetes.waiting.topology import read_topology_verdict
+from gangline.launch.kubernetes.waiting.kueue import read_topology_verdict
 
 NONE_OF_TWO = """couldn't assign flavors to pod set main: topology "net" doesn't allow to fit any of 2 pod(s)"""
 GROUP = "kueue.x-k8s.io/v1beta2"

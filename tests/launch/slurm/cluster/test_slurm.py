@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from gangline.cli.main import app
 from gangline.errors import ConfigError
 from gangline.fabric.topology.inventory import Fabric, Group
-from gangline.launch.slurm.batch_script import SCRIPT
-from gangline.launch.slurm.server_choice import choose_servers
+from gangline.launch.slurm.batch_script import SCRIPT, choose_servers
 from gangline.spec.config.server_ranges import compress_servers, expand_servers
 from gangline.spec.gang.podset import Placement
 

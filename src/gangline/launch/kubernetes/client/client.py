@@ -1,4 +1,4 @@
-"""`KubernetesClient`: `KubernetesApi` over any transport; `connect` makes one for a real cluster.
+"""`KubernetesClient`: `KubernetesApi` over HTTP; `connect` makes one for a real cluster.
 
 What happens to a write whose answer is lost:
     create          sent again; `ApiConflict` may then come from this call, so read the object by name and compare
@@ -20,12 +20,12 @@ from gangline.launch.kubernetes.client.api import (
     ResourcePath,
     Trim,
     WatchEvent,
+    api_error,
     parse_path,
 )
-from gangline.launch.kubernetes.client.api_errors import api_error
 from gangline.launch.kubernetes.client.auth import sign_in
 from gangline.launch.kubernetes.client.streaming import is_well_formed, log_lines, watch_events
-from gangline.launch.kubernetes.client.transport import ApiRequest, ApiResponse, HttpTransport, Transport
+from gangline.launch.kubernetes.client.transport import ApiRequest, ApiResponse, HttpTransport
 
 log = structlog.get_logger()
 _PAGE = 500
@@ -70,7 +70,7 @@ class KubernetesClient:
         calls: Number of calls by (verb, resource); the tries of one call count once.
     """
 
-    def __init__(self, transport: Transport, *, namespace: str) -> None:
+    def __init__(self, transport: HttpTransport, *, namespace: str) -> None:
         self.namespace = namespace
         self.calls: Counter[tuple[str, str]] = Counter()
         self._transport = transport
@@ -80,8 +80,7 @@ class KubernetesClient:
 
     def read(self, path: str, query: Mapping[str, str] | None = None) -> Object | None:
         request = ApiRequest(verb="get", method="GET", path=path, query=query or {}, repeatable=True)
-        answer = self._send(request, accept=(404,))
-        return None if answer.status == 404 else answer.body
+        return self._found(request)
 
     def items(
         self, path: str, *, labels: str = "", fields: str = "", keep: Trim | None = None, bare: bool = False
@@ -116,14 +115,12 @@ class KubernetesClient:
             verb="patch", method="PATCH", path=path, query=_STRICT, body=body, content_type=_PATCH_TYPES[kind],
             accept=_wanted(_OBJECT, bare),
         )  # fmt: skip
-        answer = self._send(request, accept=(404,))
-        return None if answer.status == 404 else answer.body
+        return self._found(request)
 
     def replace(self, path: str, body: Object) -> Object | None:
         repeatable = "resourceVersion" not in body["metadata"]
         request = ApiRequest(verb="update", method="PUT", path=path, query=_STRICT, body=body, repeatable=repeatable)
-        answer = self._send(request, accept=(404,))
-        return None if answer.status == 404 else answer.body
+        return self._found(request)
 
     def delete(
         self, path: str, *, uid: str | None = None, grace_seconds: int | None = None, propagation: str = "Background"
@@ -191,6 +188,10 @@ class KubernetesClient:
             if not about.get("continue"):
                 return found, str(about.get("resourceVersion", ""))
             query = query | {"continue": str(about["continue"])}
+
+    def _found(self, request: ApiRequest) -> Object | None:
+        answer = self._send(request, accept=(404,))
+        return None if answer.status == 404 else answer.body
 
     def _send(self, request: ApiRequest, *, accept: tuple[int, ...] = ()) -> ApiResponse:
         place = self._count(request)

@@ -8,9 +8,9 @@ always retried.
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from gangline.errors import ConfigError
@@ -26,8 +26,14 @@ from gangline.http.retry import (
     retry,
     retry_after_seconds,
 )
-from gangline.launch.kubernetes.client.api import ApiUnavailable, Object, parse_path
-from gangline.launch.kubernetes.client.api_errors import is_retryable, may_have_happened, server_message
+from gangline.launch.kubernetes.client.api import (
+    ApiUnavailable,
+    Object,
+    is_retryable,
+    may_have_happened,
+    parse_path,
+    server_message,
+)
 from gangline.launch.kubernetes.client.auth import ApiSession
 
 _READ_SECONDS = 30.0
@@ -75,22 +81,8 @@ class ResponseStream:
     """Raises `ApiUnavailable` when the server falls silent or the connection breaks."""
 
 
-class Transport(Protocol):
-    """Carries requests to a server; `client` works over any."""
-
-    def send(self, request: ApiRequest) -> ApiResponse:
-        """The server's answer, whatever its status. Raises `ApiUnavailable`."""
-        ...
-
-    def stream(
-        self, request: ApiRequest, *, seconds: float, silence_seconds: float
-    ) -> AbstractContextManager[ResponseStream]:
-        """An answer that is read as it comes, for `seconds` at most, after which it ends. Raises `ApiUnavailable`."""
-        ...
-
-
 class HttpTransport:
-    """Transport over HTTP.
+    """Carries requests to a server over HTTP.
 
     Args:
         sign_in: Called at the start, and again when an answer says 401: credentials end.
@@ -103,6 +95,8 @@ class HttpTransport:
         self.session = sign_in()
 
     def send(self, request: ApiRequest) -> ApiResponse:
+        """The server's answer, whatever its status. Raises `ApiUnavailable`."""
+
         def attempt(deadline: Deadline) -> ApiResponse:
             return _checked_response(self._open(request, deadline, silence_seconds=_READ_SECONDS), deadline)
 
@@ -110,6 +104,7 @@ class HttpTransport:
 
     @contextmanager
     def stream(self, request: ApiRequest, *, seconds: float, silence_seconds: float) -> Iterator[ResponseStream]:
+        """An answer that is read as it comes, for `seconds` at most, after which it ends. Raises `ApiUnavailable`."""
         ends = time.monotonic() + seconds
 
         def attempt(deadline: Deadline) -> tuple[HttpStream, ApiResponse | None]:

@@ -1,7 +1,8 @@
 """Facts about a cluster that rendering and routing depend on; read once per driver, or from a file.
 
 Read from discovery and from published schemas, which are open to every account; a fact that needs a right which this
-account lacks stays empty, which always is the modest answer.
+account lacks stays empty, which always is the modest answer. Queues of Volcano and KAI that are not known refuse no
+gang; if at all, its scheduler does.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,13 +11,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
-from gangline.launch.kubernetes.cluster.batch_schedulers import (
-    KaiFacts,
-    VolcanoFacts,
-    read_kai,
-    read_volcano,
-    topology_levels,
-)
 from gangline.launch.kubernetes.cluster.rights import (
     DRIVER,
     HYPERNODES,
@@ -32,6 +26,32 @@ from gangline.launch.kubernetes.cluster.rights import (
     single,
 )
 from gangline.spec.codec import Document
+
+VOLCANO_VERSION = f"{VOLCANO}/v1beta1"
+_KAI_VERSION = f"{KAI}/v2"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VolcanoFacts:
+    """What Volcano has."""
+
+    queues: tuple[str, ...] | None = None
+    """Open queues; None: not known."""
+    tiers: tuple[int, ...] | None = None
+    """Tiers of its HyperNodes; 1 is the narrowest. None: not known."""
+    fields: tuple[str, ...] = ()
+    """Fields of the spec of a PodGroup; its API server drops all others without a word."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KaiFacts:
+    """What KAI has."""
+
+    queues: tuple[str, ...] | None = None
+    """Queues without queues below them, and none missing above; None: not known."""
+    topologies: dict[str, tuple[str, ...]] | None = None
+    """Topology to its levels as node labels, widest first; None: not known."""
+
 
 TrainerSpelling = Literal["podSpecOverrides", "podTemplateOverrides", "runtimePatches"]
 """Field of a TrainJob that overrides its pods: Trainer 2.0, 2.1, 2.2 and later."""
@@ -91,13 +111,13 @@ def read_facts(api: KubernetesApi, *, now: Callable[[], datetime] = lambda: date
     spelling, is_integer = _trainer(api, roots)
     topologies = _kueue_items(api, served, "topologies")
     local_queues = _kueue_items(api, served, "localqueues", api.namespace)
-    queues = {each["metadata"]["name"]: _cluster_queue(each) for each in local_queues}
+    queues = {_name(each): str(_spec(each).get("clusterQueue", "")) for each in local_queues}
     return ClusterFacts(
         version=f"{version.get('major', '')}.{version.get('minor', '')}".rstrip("+"),
         served=served,
         trainer=spelling,
         trainer_num_proc_is_integer=is_integer,
-        topologies=tuple(sorted(each["metadata"]["name"] for each in topologies)),
+        topologies=tuple(sorted(map(_name, topologies))),
         queues=queues,
         levels=_levels(api, served, queues, topologies),
         volcano=read_volcano(api, served),
@@ -147,6 +167,70 @@ def _is_allowed(api: KubernetesApi, right: Right, verb: str, name: str, *, names
     return bool(answer["status"].get("allowed"))
 
 
+def read_volcano(api: KubernetesApi, served: tuple[str, ...]) -> VolcanoFacts | None:
+    """None: the cluster serves no PodGroups of Volcano. Raises `ApiUnavailable`."""
+    if f"{VOLCANO_VERSION}/podgroups" not in served:
+        return None
+    queues = _listed(api, queues_path())
+    hypernodes = _listed(api, f"/apis/{HYPERNODES}/v1alpha1/hypernodes")
+    return VolcanoFacts(
+        queues=None if queues is None else tuple(sorted(_name(each) for each in queues if _is_open(each))),
+        tiers=None if hypernodes is None else tuple(sorted({int(_spec(each).get("tier", 0)) for each in hypernodes})),
+        fields=tuple(sorted(_spec_schema(api, f"/apis/{VOLCANO_VERSION}", "PodGroup"))),
+    )
+
+
+def queues_path() -> str:
+    """Path of the queues of Volcano, which belong to the whole cluster."""
+    return f"/apis/{VOLCANO_VERSION}/queues"
+
+
+def read_kai(api: KubernetesApi, served: tuple[str, ...]) -> KaiFacts | None:
+    """None: the cluster serves no queues of KAI. Raises `ApiUnavailable`."""
+    if f"{_KAI_VERSION}/queues" not in served:
+        return None
+    queues = _listed(api, f"/apis/{_KAI_VERSION}/queues")
+    topologies = _listed(api, f"/apis/{KAI_TOPOLOGIES}/v1alpha1/topologies")
+    return KaiFacts(
+        queues=None if queues is None else _leaves({_name(each): _spec(each).get("parentQueue") for each in queues}),
+        topologies=None if topologies is None else {_name(each): topology_levels(each) for each in topologies},
+    )
+
+
+def _is_open(queue: Object) -> bool:
+    """Whether Volcano lets gangs in; `root` is above all queues, and its controller opens one that has no state yet."""
+    return _name(queue) != "root" and (queue.get("status") or {}).get("state") == "Open"
+
+
+def _leaves(parents: dict[str, str | None]) -> tuple[str, ...]:
+    """Queues of KAI that take gangs: it ignores those one of whose parents is missing."""
+    whole: set[str | None] = {None, ""}
+    for _ in parents:
+        whole |= {name for name, parent in parents.items() if parent in whole}
+    return tuple(sorted(name for name in set(parents) - set(parents.values()) if name in whole))
+
+
+def topology_levels(topology: Object) -> tuple[str, ...]:
+    """Node labels of a `Topology` of KAI or Kueue, the widest first."""
+    return tuple(str(each.get("nodeLabel")) for each in _spec(topology).get("levels") or ())
+
+
+def _name(found: Object) -> str:
+    return str(found["metadata"]["name"])
+
+
+def _spec(found: Object) -> Any:
+    return found.get("spec") or {}
+
+
+def _listed(api: KubernetesApi, path: str) -> list[Object] | None:
+    """None: this account may not list them, or they are not served."""
+    try:
+        return api.items(path)[0]
+    except ApiForbidden:
+        return None
+
+
 def _review(kind: str, spec: Object) -> Object:
     return {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
 
@@ -171,23 +255,18 @@ def _resources(api: KubernetesApi, root: str) -> Iterable[str]:
 def _trainer(api: KubernetesApi, roots: list[str]) -> tuple[TrainerSpelling | None, bool]:
     """Spelling of overrides, and whether `numProcPerNode` is an integer, from the schema of TrainJob."""
     root = next((each for each in roots if each.startswith(f"/apis/{TRAINER}/")), None)
-    if root is None:
-        return None, False
-    for schema in _schemas(api, root):
-        if _kind(schema) == "TrainJob":
-            spec = _properties(_properties(schema).get("spec", {}))
-            count = _properties(spec.get("trainer", {})).get("numProcPerNode", {})
-            return next((each for each in _SPELLINGS if each in spec), None), count.get("type") == "integer"
-    return None, False
+    spec = _spec_schema(api, root, "TrainJob") if root is not None else {}
+    count = _properties(spec.get("trainer", {})).get("numProcPerNode", {})
+    return next((each for each in _SPELLINGS if each in spec), None), count.get("type") == "integer"
 
 
-def _schemas(api: KubernetesApi, root: str) -> list[Object]:
+def _spec_schema(api: KubernetesApi, root: str, kind: str) -> Any:
+    """Fields of `spec` of a kind, by their names, from the published schema of its group; empty: it is not there."""
     document = api.read(f"/openapi/v3{root}") or {}
-    return list((document.get("components") or {}).get("schemas", {}).values())
-
-
-def _kind(schema: Object) -> str:
-    return next((each.get("kind", "") for each in schema.get("x-kubernetes-group-version-kind", ())), "")
+    for schema in ((document.get("components") or {}).get("schemas") or {}).values():
+        if any(each.get("kind") == kind for each in schema.get("x-kubernetes-group-version-kind") or ()):
+            return _properties(_properties(schema).get("spec") or {})
+    return {}
 
 
 def _properties(schema: Object) -> Any:
@@ -204,24 +283,20 @@ def _kueue_path(served: tuple[str, ...], plural: str, namespace: str = "") -> st
 
 def _kueue_items(api: KubernetesApi, served: tuple[str, ...], plural: str, namespace: str = "") -> list[Object]:
     path = _kueue_path(served, plural, namespace)
-    return _listed(api, path) if path else []
+    return (_listed(api, path) or []) if path else []
 
 
-def _kueue_spec(api: KubernetesApi, served: tuple[str, ...], plural: str, name: str) -> Object:
+def _kueue_spec(api: KubernetesApi, served: tuple[str, ...], plural: str, name: str) -> Any:
     """`spec` of one object of the whole cluster; empty if it cannot be read."""
     path = _kueue_path(served, plural)
-    return (_got(api, f"{path}/{name}").get("spec") or {}) if path else {}
-
-
-def _cluster_queue(queue: Object) -> str:
-    return str((queue.get("spec") or {}).get("clusterQueue", ""))
+    return _spec(_got(api, f"{path}/{name}")) if path else {}
 
 
 def _levels(
     api: KubernetesApi, served: tuple[str, ...], queues: Mapping[str, str], topologies: Iterable[Object]
 ) -> dict[str, tuple[str, ...]]:
     """Topology levels of each queue; two or three calls for each ClusterQueue, none without a Topology."""
-    known = {each["metadata"]["name"]: topology_levels(each) for each in topologies}
+    known = {_name(each): topology_levels(each) for each in topologies}
     of_cluster_queue = {
         name: _common_levels(api, served, name, known) for name in sorted(set(queues.values())) if name and known
     }
@@ -241,7 +316,7 @@ def _common_levels(
 
 def _is_placed(api: KubernetesApi, now: datetime) -> bool:
     path = f"/apis/coordination.k8s.io/v1/namespaces/{api.namespace}/leases/{PLACER_LEASE}"
-    spec = _got(api, path).get("spec") or {}
+    spec = _spec(_got(api, path))
     if not spec.get("holderIdentity") or not spec.get("renewTime"):
         return False
     renewed = datetime.fromisoformat(spec["renewTime"].replace("Z", "+00:00"))
@@ -249,9 +324,7 @@ def _is_placed(api: KubernetesApi, now: datetime) -> bool:
 
 
 def _priority_classes(api: KubernetesApi) -> tuple[str, ...]:
-    return tuple(
-        sorted(each["metadata"]["name"] for each in _listed(api, "/apis/scheduling.k8s.io/v1/priorityclasses"))
-    )
+    return tuple(sorted(map(_name, _listed(api, "/apis/scheduling.k8s.io/v1/priorityclasses") or ())))
 
 
 def _api_addresses(api: KubernetesApi) -> tuple[str, ...]:
@@ -259,7 +332,7 @@ def _api_addresses(api: KubernetesApi) -> tuple[str, ...]:
     service = _got(api, "/api/v1/namespaces/default/services/kubernetes")
     slices = _got(api, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes")
     behind = [address for each in slices.get("endpoints") or () for address in each.get("addresses", ())]
-    return tuple(sorted({*((service.get("spec") or {}).get("clusterIPs") or ()), *behind}))
+    return tuple(sorted({*(_spec(service).get("clusterIPs") or ()), *behind}))
 
 
 def _got(api: KubernetesApi, path: str) -> Object:
@@ -268,10 +341,3 @@ def _got(api: KubernetesApi, path: str) -> Object:
         return api.get(path) or {}
     except ApiForbidden:
         return {}
-
-
-def _listed(api: KubernetesApi, path: str) -> list[Object]:
-    try:
-        return api.items(path)[0]
-    except ApiForbidden:
-        return []

@@ -14,14 +14,13 @@ from typing import Any
 
 from gangline.errors import ConfigError, GanglineError
 from gangline.launch.kubernetes.client.api import ApiUnavailable, KubernetesApi, Object
-from gangline.launch.kubernetes.client.informer import Informer
-from gangline.launch.kubernetes.client.object_cache import trim_pod
+from gangline.launch.kubernetes.client.informer import Informer, trim_pod
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.follow.logs import LogStreams
 from gangline.launch.kubernetes.lifecycle.cancel import FORCE_SECONDS, fail_and_delete_pod, refuse_gang
 from gangline.launch.kubernetes.objects.labels import GANG
 from gangline.launch.kubernetes.placement.kueue_admission import KueueAdmission
-from gangline.launch.kubernetes.placement.observed_servers import ObservedServers
+from gangline.launch.kubernetes.placement.servers import ObservedServers
 from gangline.launch.kubernetes.state.gang_state import PodEnd, gang_state, pod_end, status_of
 from gangline.launch.kubernetes.state.pods import is_living, phase, pods_path
 from gangline.launch.kubernetes.state.roots import Root

@@ -1,16 +1,47 @@
-"""Cancels a gang: writes its final state, then deletes its root with everything that it owns."""
+"""Cancels a gang, and sweeps those of runs that are over.
+
+A cancellation writes the final state, then deletes the root with everything that it owns. A sweep finds objects by
+label.
+"""
 
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from gangline.errors import CancelledError, CapacityError
-from gangline.launch.kubernetes.client.api import KubernetesApi, Object
-from gangline.launch.kubernetes.lifecycle.final_state import FinalState, close_final_state, write_final_state
-from gangline.launch.kubernetes.objects.labels import CANCELLED, DISRUPTION, MODULE_ROLE, ROLE, RUN
+from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
+from gangline.launch.kubernetes.cluster.facts import VOLCANO_VERSION, ClusterFacts
+from gangline.launch.kubernetes.lifecycle.final_state import (
+    FINAL_STATE,
+    FinalState,
+    close_final_state,
+    final_state_path,
+    write_final_state,
+)
+from gangline.launch.kubernetes.objects.labels import (
+    CANCELLED,
+    DISRUPTION,
+    END,
+    GANG,
+    MODULE_ROLE,
+    ROLE,
+    RUN,
+    collection_path,
+)
 from gangline.launch.kubernetes.state.gang_state import PodEnd, combine_ends, pod_end
 from gangline.launch.kubernetes.state.pods import is_over, list_pods, pods_path
-from gangline.launch.kubernetes.state.roots import JOB, Root, RootKind, deletion_propagation, find_root
+from gangline.launch.kubernetes.state.roots import (
+    JOB,
+    JOBSET,
+    RUNTIME,
+    TRAINJOB,
+    Root,
+    RootKind,
+    deletion_propagation,
+    find_root,
+)
+from gangline.launch.protocol import Life, SweepResult
 from gangline.spec.gang.status import GangEnd
 
 POLL_SECONDS = 0.25
@@ -168,3 +199,88 @@ def _wait_for_makers(makers: PodOwners, leaving: PodDeletion) -> None:
 def _end(exit_code: int, reason: str) -> GangEnd:
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     return GangEnd(exit_code=exit_code, retry="never", reason=reason, time=now)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Found:
+    path: str
+    object: Object
+
+    @property
+    def gang(self) -> str:
+        labels = self.object["metadata"].get("labels") or {}
+        return str(labels.get(GANG) or labels.get(FINAL_STATE))
+
+    @property
+    def run(self) -> str:
+        return str((self.object["metadata"].get("labels") or {}).get(RUN, ""))
+
+
+def sweep_gangs(
+    api: KubernetesApi, *, facts: ClusterFacts, now: datetime, life: Callable[[str], Life]
+) -> list[SweepResult]:
+    """One result per gang. Gangs of an `unknown` run are deleted only after their own latest end."""
+    gangs: dict[str, list[_Found]] = {}
+    for found in _everything(api, facts):
+        gangs.setdefault(found.gang, []).append(found)
+    lives: dict[str, Life] = {}
+    swept = []
+    for gang, things in sorted(gangs.items()):
+        run = things[0].run
+        known = lives[run] if run in lives else lives.setdefault(run, life(run))
+        over = [each for each in things if _is_over(each, known, now)]
+        deleted = [_delete(api, each) for each in over]
+        swept.append(SweepResult(name=gang, run=run, life=known, deleted=any(deleted)))
+    return swept
+
+
+def _everything(api: KubernetesApi, facts: ClusterFacts) -> Iterable[_Found]:
+    """Objects of gangs: roots first, which own the others; the rest is listed for roots that are already gone."""
+    namespace = api.namespace
+    for kind in (TRAINJOB, JOBSET, JOB):
+        if kind is JOB or (facts.jobset if kind is JOBSET else facts.trainer is not None):
+            # objects with an owner are deleted with it: JobSets of a TrainJob, Jobs of a JobSet
+            yield from (each for each in _list(api, kind.path(namespace), GANG) if not _is_owned(each.object))
+    if facts.trainer is not None:
+        yield from _list(api, RUNTIME.path(namespace), GANG)
+    yield from _unowned(api, final_state_path(api), FINAL_STATE)
+    for group_version, plural in (("networking.k8s.io/v1", "networkpolicies"), ("v1", "services"), ("v1", "secrets")):
+        yield from _unowned(api, collection_path(group_version, plural, namespace))
+    if facts.volcano is not None:
+        yield from _unowned(api, collection_path(VOLCANO_VERSION, "podgroups", namespace))
+    yield from _unowned(api, pods_path(api))
+
+
+def _unowned(api: KubernetesApi, path: str, label: str = GANG) -> Iterable[_Found]:
+    """Objects without an owner; empty if this account may not list them."""
+    try:
+        return [each for each in _list(api, path, label) if not _is_owned(each.object)]
+    except ApiForbidden:
+        return []
+
+
+def _list(api: KubernetesApi, path: str, label: str) -> list[_Found]:
+    found, _ = api.items(path, labels=label, keep=_slim)
+    return [_Found(path=f"{path}/{each['metadata']['name']}", object=each) for each in found]
+
+
+def _slim(found: Object) -> Object:
+    metadata = found["metadata"]
+    kept = ("name", "uid", "labels", "ownerReferences")
+    end = (metadata.get("annotations") or {}).get(END)
+    return {"metadata": {key: metadata[key] for key in kept if key in metadata} | {"annotations": {END: end}}}
+
+
+def _is_owned(found: Object) -> bool:
+    return any(each.get("kind") != "Workflow" for each in found["metadata"].get("ownerReferences") or ())
+
+
+def _is_over(found: _Found, life: Life, now: datetime) -> bool:
+    if life in ("ended", "orphan"):
+        return True
+    end = found.object["metadata"]["annotations"][END]
+    return life == "unknown" and end is not None and now > datetime.fromisoformat(end)
+
+
+def _delete(api: KubernetesApi, found: _Found) -> bool:
+    return api.delete(found.path, uid=found.object["metadata"]["uid"], propagation=deletion_propagation(found.path))

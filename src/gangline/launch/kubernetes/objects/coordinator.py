@@ -14,6 +14,7 @@ from gangline.launch.kubernetes.objects.pod_environment import (
     SECRETS_FOLDER,
     STORE_CREDENTIALS,
     USER,
+    confinement,
     literal,
 )
 from gangline.launch.kubernetes.objects.render_context import RenderContext, metadata
@@ -87,11 +88,7 @@ def _container(context: RenderContext, found: CoordinatorPod) -> Object:
         "env": [{"name": name, "value": literal(value)} for name, value in sorted(_environment(context).items())],
         "ports": [{"name": "federation", "containerPort": found.port, "protocol": "TCP"}],
         "resources": {"requests": asked, "limits": dict(asked)},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": confinement(),
         "volumeMounts": _mounts(context),
     }
 

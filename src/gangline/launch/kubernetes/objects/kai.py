@@ -8,7 +8,7 @@ together, but no order of ranks.
 from dataclasses import dataclass
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.cluster.batch_schedulers import KaiFacts
+from gangline.launch.kubernetes.cluster.facts import KaiFacts
 from gangline.launch.kubernetes.objects.labels import FABRIC_GROUP, HOSTNAME
 from gangline.spec.gang.podset import PodSet
 

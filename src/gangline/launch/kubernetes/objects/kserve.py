@@ -10,8 +10,15 @@ from dataclasses import dataclass
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.labels import COMMIT, MANAGED_BY, MODEL, VERSION, collection_path
-from gangline.launch.kubernetes.objects.pod_environment import SECRETS_FOLDER, STORE_CREDENTIALS, USER, literal
+from gangline.launch.kubernetes.objects.labels import COMMIT, MANAGED_BY, MODEL, VERSION
+from gangline.launch.kubernetes.objects.pod_environment import (
+    SECRETS_FOLDER,
+    STORE_CREDENTIALS,
+    USER,
+    confinement,
+    literal,
+    unprivileged,
+)
 from gangline.spec.config.site import Site
 
 GROUP_VERSION = "serving.kserve.io/v1beta1"
@@ -82,12 +89,6 @@ def heading(served: ServedVersion, site: Site) -> str:
         where = f"Secret {site.kserve.secret} in namespace {site.kserve.namespace}"
         lines.insert(0, f"# Must exist first: {where} with {' and '.join(keys)}.")
     return "".join(f"{line}\n" for line in lines)
-
-
-def path_of(thing: Object) -> str:
-    """Collection that one of `serving_objects` is created in."""
-    plural = {"ConfigMap": "configmaps", "InferenceService": "inferenceservices"}[thing["kind"]]
-    return collection_path(thing["apiVersion"], plural, thing["metadata"]["namespace"])
 
 
 def _metadata(served: ServedVersion, site: Site, name: str) -> Object:
@@ -165,13 +166,7 @@ def _pod(site: Site) -> Object:
     found: Object = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": pod.user,
-            "runAsGroup": pod.user,
-            "fsGroup": pod.user,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": unprivileged(pod.user),
     }
     if site.kserve.mode == "Standard":  # Knative takes neither this nor `preStop`: it ends pods by rules of its own
         found["terminationGracePeriodSeconds"] = _SPREAD_SECONDS + _DRAIN_SECONDS
@@ -293,11 +288,7 @@ def _resources(site: Site) -> dict[str, str]:
 def _confined(asked: dict[str, str]) -> Object:
     return {
         "resources": {"requests": asked, "limits": dict(asked)},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": confinement(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 

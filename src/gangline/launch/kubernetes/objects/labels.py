@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+from gangline.launch.kubernetes.client.api import Object
+
 CONTAINER = "node"
 """Name of the container of every pod; Kubeflow Trainer looks for this name."""
 COORDINATOR = "coordinator"
@@ -46,6 +48,18 @@ def collection_path(group_version: str, plural: str, namespace: str) -> str:
     """Path of a namespaced collection; `group_version` of core resources is `v1`."""
     root = "api" if group_version == "v1" else "apis"
     return f"/{root}/{group_version}/namespaces/{namespace}/{plural}"
+
+
+_PLURALS = {
+    "ConfigMap": "configmaps", "InferenceService": "inferenceservices", "Job": "jobs", "JobSet": "jobsets",
+    "NetworkPolicy": "networkpolicies", "PodGroup": "podgroups", "Service": "services", "TrainJob": "trainjobs",
+    "TrainingRuntime": "trainingruntimes",
+}  # fmt: skip
+
+
+def path_of(thing: Object) -> str:
+    """Path of the collection that an object with a namespace is created in."""
+    return collection_path(thing["apiVersion"], _PLURALS[thing["kind"]], thing["metadata"]["namespace"])
 
 
 def rfc3339(time: datetime) -> str:

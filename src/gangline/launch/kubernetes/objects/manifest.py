@@ -7,11 +7,10 @@ from typing import Any
 import yaml
 
 from gangline.launch.kubernetes.client.api import ApiConflict, KubernetesApi, Object
-from gangline.launch.kubernetes.objects.jobset import job_of
 from gangline.launch.kubernetes.objects.labels import secret_name
 from gangline.launch.kubernetes.objects.render import Rendered, RootName, render_as
 from gangline.launch.kubernetes.objects.render_context import RenderContext
-from gangline.launch.kubernetes.objects.trainjob import shared_runtime
+from gangline.launch.kubernetes.objects.root_objects import job_of, shared_runtime
 from gangline.sanitize import visible
 from gangline.spec.gang.driver_orders import coordinator_of
 

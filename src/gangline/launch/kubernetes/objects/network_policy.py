@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.labels import GANG, collection_path
+from gangline.launch.kubernetes.objects.labels import GANG
 from gangline.launch.kubernetes.objects.render_context import RenderContext, metadata
 from gangline.spec.gang.driver_orders import SHARDS_KEY, ShardAccess, coordinator_of
 from gangline.spec.gang.podset import TRACKERS_KEY
@@ -25,11 +25,6 @@ _DNS_PORTS = (53, 5353)
 _NODE_LOCAL_DNS = "169.254.20.10/32"
 _LINK_LOCAL = ("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128")
 """Addresses at which clouds serve the credentials of a server."""
-
-
-def network_policies_path(namespace: str) -> str:
-    """Path of the NetworkPolicies of `namespace`."""
-    return collection_path(_GROUP_VERSION, "networkpolicies", namespace)
 
 
 def network_policy(context: RenderContext) -> Object:

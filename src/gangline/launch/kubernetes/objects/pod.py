@@ -12,8 +12,10 @@ from gangline.launch.kubernetes.objects.pod_environment import (
     READY_PORT,
     RENDEZVOUS_PORT,
     SECRETS_FOLDER,
+    confinement,
     literal,
     pod_environment,
+    unprivileged,
 )
 from gangline.launch.kubernetes.objects.render_context import RenderContext, annotations, labels
 
@@ -39,7 +41,7 @@ def pod_template(context: RenderContext, *, job: str, subdomain: str | None = No
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
-        "securityContext": _security(context),
+        "securityContext": unprivileged(context.pod.user),
         "tolerations": _tolerations(context),
         "containers": [_container(context, f"{job}-0.{context.podset.name}")],
         "volumes": [*volumes(context, job=job), *coordinator.volumes(context, job=job)],
@@ -117,11 +119,7 @@ def _container(context: RenderContext, master: str) -> Object:
             "timeoutSeconds": 1,
             "failureThreshold": 3,
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": confinement(),
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [*volume_mounts(context), *coordinator.rank_mounts(context)],
@@ -132,17 +130,6 @@ def _ports(context: RenderContext) -> list[Object]:
     own = {"rendezvous": RENDEZVOUS_PORT, "control": CONTROL_PORT, "ready": READY_PORT}
     own |= {f"metrics-{local_rank}": port for local_rank, port in enumerate(context.metrics_ports)}
     return [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in own.items()]
-
-
-def _security(context: RenderContext) -> Object:
-    user = context.pod.user
-    return {
-        "runAsNonRoot": True,
-        "runAsUser": user,
-        "runAsGroup": user,
-        "fsGroup": user,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
 
 
 def _tolerations(context: RenderContext) -> list[Object]:

@@ -1,4 +1,4 @@
-"""Environment variables of a pod's keeper; the same in every pod of a gang but for the node rank."""
+"""Environment variables of a pod's keeper, the same in every pod of a gang but for the node rank; rights of any pod."""
 
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.labels import DEADLINE, INDEX
@@ -29,6 +29,26 @@ def pod_environment(context: RenderContext, *, master: str) -> list[Object]:
     referred = [{"name": name, "valueFrom": rank} for name in ("NODE_RANK", "PET_NODE_RANK")]
     mine = {each["name"] for each in referred}
     return referred + [{"name": name, "value": literal(plain[name])} for name in sorted(plain) if name not in mine]
+
+
+def confinement() -> Object:
+    """`securityContext` of every container that gangline renders."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def unprivileged(user: int) -> Object:
+    """`securityContext` of every pod that gangline renders: `user`, also as group."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": user,
+        "runAsGroup": user,
+        "fsGroup": user,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
 
 
 def literal(text: str) -> str:

@@ -4,32 +4,27 @@ The root is created suspended and in no queue, then the objects that it owns; on
 launcher dies in between, the objects hold no GPU, and the next submit completes them.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects import coordinator, network_policy
-from gangline.launch.kubernetes.objects.job import job, jobs_path
-from gangline.launch.kubernetes.objects.jobset import jobset, jobsets_path
 from gangline.launch.kubernetes.objects.kai import require_gang
-from gangline.launch.kubernetes.objects.labels import QUEUED, rfc3339
-from gangline.launch.kubernetes.objects.render_context import RenderContext, Route, owner_reference
-from gangline.launch.kubernetes.objects.service_and_secret import secret, service, services_path
-from gangline.launch.kubernetes.objects.trainjob import (
+from gangline.launch.kubernetes.objects.labels import QUEUED, path_of, rfc3339
+from gangline.launch.kubernetes.objects.render_context import RenderContext, owner_reference
+from gangline.launch.kubernetes.objects.root_objects import (
+    job,
+    jobset,
     overriding_trainjob,
-    runtimes_path,
     training_runtime,
     trainjob,
-    trainjobs_path,
 )
-from gangline.launch.kubernetes.objects.volcano import pod_group, pod_groups_path
-from gangline.spec.config.site import LaunchTable, PodTable
+from gangline.launch.kubernetes.objects.service_and_secret import secret, service
+from gangline.launch.kubernetes.objects.volcano import pod_group
+from gangline.spec.config.site import LaunchTable
 from gangline.spec.gang.driver_orders import coordinator_of
-from gangline.spec.gang.podset import PodSet
 
 __all__ = [
     "PathAndObject",
@@ -64,54 +59,28 @@ class Rendered:
     """Merge patch that makes the root runnable; the last write."""
 
 
-def render(
-    podset: PodSet,
-    *,
-    namespace: str,
-    pod: PodTable,
-    launch: LaunchTable,
-    facts: ClusterFacts,
-    route: Route,
-    now: datetime,
-    owner: Object | None = None,
-    pod_annotations: Mapping[str, str] | None = None,
-    queue_labels: Mapping[str, str] | None = None,
-) -> Rendered:
+def render(context: RenderContext) -> Rendered:
     """The objects of one gang; equal arguments give equal objects.
-
-    Args:
-        podset: The gang.
-        namespace: Namespace of all objects.
-        pod: The site's settings for pods.
-        launch: The site's settings for launching.
-        facts: What the cluster serves.
-        route: Component that starts all pods of the gang together.
-        now: Time from which the latest end of the gang is computed.
-        owner: Object of the same namespace with which the gang is deleted, as read from the server.
-        pod_annotations: Annotations of the pod template for a batch scheduler.
-        queue_labels: Labels that put the root into a queue, with the route "kueue".
 
     Raises:
         ConfigError: This cluster cannot express something that the gang requires.
     """
-    context = RenderContext(
-        podset=podset, namespace=namespace, pod=pod, launch=launch, facts=facts, route=route, now=now, owner=owner,
-        pod_annotations=pod_annotations or {}, queue_labels=queue_labels or {},
-    )  # fmt: skip
-    return render_as(choose_root(launch, facts) if coordinator_of(podset.env) is None else "job", context)
+    is_federated = coordinator_of(context.podset.env) is not None
+    return render_as("job" if is_federated else choose_root(context.launch, context.facts), context)
 
 
 def render_as(kind: RootName, context: RenderContext) -> Rendered:
     """The objects of one gang with a root of this kind, whether or not the cluster serves it."""
     if context.route == "kai":
         require_gang(context.podset, kind)
-    root_path, root = _root(context, kind)
+    root = _root(context, kind)
+    before, around = _before(context, kind), _around(context, kind)
     return Rendered(
-        before=_before(context, kind),
-        root_path=root_path,
+        before=tuple((path_of(each), each) for each in before),
+        root_path=path_of(root),
         root=root,
-        around=_around(context, kind),
-        shared=tuple((services_path(context.namespace), each) for each in coordinator.services(context)),
+        around=tuple((path_of(each), each) for each in around),
+        shared=tuple((path_of(each), each) for each in coordinator.services(context)),
         release=_release(context),
     )
 
@@ -142,39 +111,22 @@ def owner_patch(root: Object) -> Object:
     return {"metadata": {"ownerReferences": [owner_reference(root)]}}
 
 
-def _root(context: RenderContext, kind: RootName) -> PathAndObject:
-    match kind:
-        case "job":
-            return jobs_path(context.namespace), job(context)
-        case "jobset":
-            return jobsets_path(context.namespace), jobset(context)
-        case "trainjob":
-            return trainjobs_path(context.namespace), _trainjob(context)
+def _root(context: RenderContext, kind: RootName) -> Object:
+    """A TrainJob uses the newest spelling of overrides if the version of Trainer is unknown."""
+    if kind == "trainjob" and (runtime := context.launch.runtime) is not None:
+        return overriding_trainjob(context, runtime, context.facts.trainer or "runtimePatches")
+    return {"job": job, "jobset": jobset, "trainjob": trainjob}[kind](context)
 
 
-def _trainjob(context: RenderContext) -> Object:
-    """Uses the newest spelling of overrides if the version of Trainer is unknown."""
-    runtime = context.launch.runtime
-    if runtime is None:
-        return trainjob(context)
-    return overriding_trainjob(context, runtime, context.facts.trainer or "runtimePatches")
+def _before(context: RenderContext, kind: RootName) -> list[Object]:
+    return [training_runtime(context)] if kind == "trainjob" and context.launch.runtime is None else []
 
 
-def _before(context: RenderContext, kind: RootName) -> tuple[PathAndObject, ...]:
-    if kind != "trainjob" or context.launch.runtime is not None:
-        return ()
-    return ((runtimes_path(context.namespace), training_runtime(context)),)
-
-
-def _around(context: RenderContext, kind: RootName) -> tuple[PathAndObject, ...]:
+def _around(context: RenderContext, kind: RootName) -> list[Object]:
     """Only a plain Job needs the Service: JobSet creates one of the same name."""
-    namespace = context.namespace
-    around = [(network_policy.network_policies_path(namespace), network_policy.network_policy(context))]
-    if kind == "job":
-        around.insert(0, (services_path(namespace), service(context)))
-    if context.route == "volcano":
-        around.append((pod_groups_path(namespace), pod_group(context)))
-    return tuple(around)
+    services = [service(context)] if kind == "job" else []
+    groups = [pod_group(context)] if context.route == "volcano" else []
+    return [*services, network_policy.network_policy(context), *groups]
 
 
 def _release(context: RenderContext) -> Object:

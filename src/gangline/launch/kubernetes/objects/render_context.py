@@ -5,16 +5,14 @@ It reads no clock: the time is an argument.
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
 import gangline
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.cluster.batch_schedulers import KaiFacts
-from gangline.launch.kubernetes.cluster.facts import ClusterFacts
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts, KaiFacts
 from gangline.launch.kubernetes.objects.kai import kai_metadata
 from gangline.launch.kubernetes.objects.kueue import KueueMetadata, kueue_metadata
 from gangline.launch.kubernetes.objects.labels import (
@@ -61,10 +59,6 @@ class RenderContext:
     route: Route
     now: datetime
     owner: Object | None = None
-    pod_annotations: Mapping[str, str] = field(default_factory=dict)
-    """Annotations of the pod template for a batch scheduler, see `queue_metadata`."""
-    queue_labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels that put the root into the queue of a batch scheduler, see `queue_metadata`."""
 
     def __post_init__(self) -> None:
         if self.podset.kinds and self.route != "gates":
@@ -78,14 +72,14 @@ class RenderContext:
 
     @property
     def queue_metadata(self) -> KueueMetadata:
-        """The given labels and annotations, else those for Kueue.
+        """Labels and annotations for Kueue; none with another route.
 
         Raises:
             ConfigError: Kueue has no queue for this gang.
         """
-        if self.route == "kueue" and not self.queue_labels:
+        if self.route == "kueue":
             return kueue_metadata(self.podset, self.launch, self.facts)
-        return KueueMetadata(root_labels=dict(self.queue_labels), pod_annotations=dict(self.pod_annotations))
+        return KueueMetadata(root_labels={})
 
     @property
     def image(self) -> str:

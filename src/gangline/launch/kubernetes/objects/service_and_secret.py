@@ -48,11 +48,6 @@ def empty_secret(podset: PodSet, *, job: str) -> Object:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": named, "type": "Opaque"}
 
 
-def services_path(namespace: str) -> str:
-    """Path of the Services of `namespace`."""
-    return collection_path("v1", "services", namespace)
-
-
 def secrets_path(namespace: str) -> str:
     """Path of the Secrets of `namespace`."""
     return collection_path("v1", "secrets", namespace)

@@ -6,8 +6,8 @@ tiles together, but no order of ranks. Without its plugin `network-topology-awar
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.cluster.batch_schedulers import VOLCANO_VERSION, VolcanoFacts
-from gangline.launch.kubernetes.objects.labels import GANG, INDEX, collection_path
+from gangline.launch.kubernetes.cluster.facts import VOLCANO_VERSION, VolcanoFacts
+from gangline.launch.kubernetes.objects.labels import GANG, INDEX
 from gangline.launch.kubernetes.objects.pod import requests
 from gangline.launch.kubernetes.objects.render_context import RenderContext, metadata
 from gangline.spec.gang.podset import PodSet
@@ -17,11 +17,6 @@ _DEFAULT_QUEUE = "default"
 _GROUP_TIER = 1
 """Tier of the HyperNodes of groups, the servers on the same leaf switches."""
 _ONE_GROUP = {"mode": "hard", "highestTierAllowed": _GROUP_TIER}
-
-
-def pod_groups_path(namespace: str) -> str:
-    """Path of the PodGroups of `namespace`."""
-    return collection_path(VOLCANO_VERSION, "podgroups", namespace)
 
 
 def pod_group(context: RenderContext) -> Object:

@@ -1,4 +1,4 @@
-"""Inventory of a cluster for the planner: the number of equal pods that fit, and the devices of each.
+"""Inventory of a cluster for the planner: how many equal pods fit, with which devices, and how many fit this minute.
 
 It counts what can become free, not what is free: pods of Jobs will end, all others stay. If this account may not list
 nodes, the inventory comes from the quota of its namespace, else from the site file; `origin` says which.
@@ -6,6 +6,7 @@ nodes, the inventory comes from the quota of its namespace, else from the site f
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,12 +18,14 @@ from gangline.launch.kubernetes.placement.resources import (
     as_text,
     missing_resources,
     num_fitting,
+    pod_needs,
     subtract,
     to_scheduler_units,
 )
-from gangline.launch.kubernetes.placement.servers import ServerFacts, read_servers, refusal
+from gangline.launch.kubernetes.placement.servers import PODS, ServerFacts, read_servers, refusal
+from gangline.launch.kubernetes.state.pods import is_over, owner_name
 from gangline.spec.config.site import GpuTable, PodTable
-from gangline.spec.devices import Devices, Inventory
+from gangline.spec.devices import Devices, FreeServers, Inventory
 
 _GPU_NAME = "nvidia.com/gpu.product"
 _GPU_MEBIBYTES = "nvidia.com/gpu.memory"
@@ -216,3 +219,42 @@ def _tightest(quotas: Iterable[Mapping[str, str]]) -> dict[str, int]:
 
 def _limited(need: Amounts, hard: Amounts) -> dict[str, int]:
     return {name: amount for name, amount in need.items() if name in hard}
+
+
+_SHOWN = 3
+
+
+def read_free_servers(
+    api: KubernetesApi, pod: PodTable, inventory: Inventory, *, pool: str | None = None
+) -> FreeServers:
+    """How many pods of gangs on `inventory` fit into what no pod has asked for.
+
+    Args:
+        api: Its account lists nodes and pods.
+        pod: The site's `[pod]`.
+        inventory: As `read_inventory` gave it.
+        pool: Only servers of this pool; None: only servers in no pool.
+
+    Raises:
+        ApiForbidden: This account may not list nodes.
+    """
+    gpus = inventory.gpus.count if inventory.gpus else 0
+    need = pod_need(pod, ranks=gpus or pod.procs or 1, gpus=gpus)
+    servers = [
+        each
+        for each in servers_of_pool(read_servers(api), pool or "")
+        if not refusal(each, {**pod.selector, **inventory.labels}, tolerations_of(pod))
+    ]
+    free = sum(num_fitting(each.free, need) for each in servers)
+    names = {each.node for each in servers if not num_fitting(each.free, need)}
+    return FreeServers(free=min(free, inventory.num_nodes), holders=_holders(api, names, pod.gpu if gpus else "cpu"))
+
+
+def _holders(api: KubernetesApi, servers: Iterable[str], resource: str) -> tuple[str, ...]:
+    """Owners of pods on `servers`, those that hold most of `resource` first."""
+    wanted, held = set(servers), Counter[str]()
+    for pod in api.items(PODS, fields="status.phase!=Succeeded,status.phase!=Failed")[0]:
+        spec = pod.get("spec") or {}
+        if spec.get("nodeName") in wanted and not is_over(pod):
+            held[owner_name(pod)] += pod_needs(spec).get(resource, 0)
+    return tuple(name for name, amount in held.most_common(_SHOWN) if amount)

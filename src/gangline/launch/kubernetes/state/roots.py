@@ -10,9 +10,9 @@ from itertools import groupby
 from gangline.errors import IntegrityError
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
-from gangline.launch.kubernetes.objects import job, jobset, trainjob
 from gangline.launch.kubernetes.objects.labels import CANCELLED, GROUPS, PODSET, SERVERS, SPEC, collection_path
 from gangline.launch.kubernetes.objects.render import choose_root
+from gangline.launch.kubernetes.objects.root_objects import JOB_VERSION, JOBSET_VERSION, TRAINER_VERSION, job_of
 from gangline.launch.kubernetes.state.pods import end_condition, true_condition
 from gangline.launch.protocol import require_equal
 from gangline.spec.config.site import LaunchTable
@@ -32,10 +32,10 @@ class RootKind:
         return f"{path}/{name}" if name else path
 
 
-JOB = RootKind(job.GROUP_VERSION, "jobs")
-TRAINJOB = RootKind(trainjob.GROUP_VERSION, "trainjobs")
-JOBSET = RootKind(jobset.GROUP_VERSION, "jobsets")
-RUNTIME = RootKind(trainjob.GROUP_VERSION, "trainingruntimes")
+JOB = RootKind(JOB_VERSION, "jobs")
+TRAINJOB = RootKind(TRAINER_VERSION, "trainjobs")
+JOBSET = RootKind(JOBSET_VERSION, "jobsets")
+RUNTIME = RootKind(TRAINER_VERSION, "trainingruntimes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Root:
         """Paths from the root to the Job that creates its pods; each is the owner of the next."""
         head, plural, name = self.path.rsplit("/", 2)
         namespace = head.rpartition("/")[2]
-        whole = (TRAINJOB.path(namespace, name), JOBSET.path(namespace, name), JOB.path(namespace, jobset.job_of(name)))
+        whole = (TRAINJOB.path(namespace, name), JOBSET.path(namespace, name), JOB.path(namespace, job_of(name)))
         return {TRAINJOB.plural: whole, JOBSET.plural: whole[1:]}.get(plural, (self.path,))
 
     @property

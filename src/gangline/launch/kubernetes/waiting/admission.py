@@ -4,8 +4,14 @@ import re
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.placement.resources import as_text, read_amounts
-from gangline.launch.kubernetes.waiting.holders import with_holders
-from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, event_time, one_line, read_time
+from gangline.launch.kubernetes.waiting.snapshot import (
+    Snapshot,
+    WaitingReason,
+    event_time,
+    one_line,
+    read_time,
+    with_holders,
+)
 
 _QUOTA = re.compile(
     r"exceeded quota: (?P<name>\S+), requested: (?P<requested>.*?), used: (?P<used>.*?), limited: (?P<limited>.*)"

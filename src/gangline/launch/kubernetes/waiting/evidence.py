@@ -7,20 +7,18 @@ from functools import partial
 
 from gangline.errors import GanglineError
 from gangline.launch.kubernetes.client.api import ApiForbidden, ApiUnavailable, KubernetesApi, Object
-from gangline.launch.kubernetes.client.object_cache import trim_pod
-from gangline.launch.kubernetes.cluster.batch_schedulers import queues_path
-from gangline.launch.kubernetes.cluster.facts import ClusterFacts
+from gangline.launch.kubernetes.client.informer import trim_pod
+from gangline.launch.kubernetes.cluster.facts import VOLCANO_VERSION, ClusterFacts, queues_path
 from gangline.launch.kubernetes.objects.kueue import GROUP
 from gangline.launch.kubernetes.objects.labels import DEADLINE, GANG, collection_path
 from gangline.launch.kubernetes.objects.pod import VOLCANO_GROUP
-from gangline.launch.kubernetes.objects.volcano import pod_groups_path
-from gangline.launch.kubernetes.placement.kueue_workload import kueue_version, read_workload
+from gangline.launch.kubernetes.placement.kueue_admission import kueue_version, read_workload
 from gangline.launch.kubernetes.placement.servers import NODES
 from gangline.launch.kubernetes.state.pods import is_ready, phase, pods_path
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.launch.kubernetes.waiting import Snapshot, explain
+from gangline.launch.kubernetes.waiting.kueue import read_topology_verdict
 from gangline.launch.kubernetes.waiting.snapshot import event_time, read_time
-from gangline.launch.kubernetes.waiting.topology import read_topology_verdict
 
 _MAX_PODS_QUERIED = 4
 """Number of pods whose events are read, as those of one gang have the same cause."""
@@ -190,7 +188,7 @@ def _volcano(api: KubernetesApi, pods: list[Object], facts: ClusterFacts) -> _Vo
     name = next((name for pod in pods if (name := (pod["metadata"].get("annotations") or {}).get(VOLCANO_GROUP))), "")
     if facts.volcano is None or not name:
         return _Volcano()
-    group = _asked(lambda: api.get(f"{pod_groups_path(api.namespace)}/{name}"))
+    group = _asked(lambda: api.get(f"{collection_path(VOLCANO_VERSION, 'podgroups', api.namespace)}/{name}"))
     if group is None:
         return _Volcano(denied=("pod_group",))
     wanted = (group.get("spec") or {}).get("queue")

@@ -11,8 +11,14 @@ from gangline.launch.kubernetes.objects.labels import SCHEDULERS
 from gangline.launch.kubernetes.placement.resources import pod_needs
 from gangline.launch.kubernetes.state.pods import phase
 from gangline.launch.kubernetes.waiting import scheduler
-from gangline.launch.kubernetes.waiting.holders import with_holders
-from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, event_time, read_time
+from gangline.launch.kubernetes.waiting.snapshot import (
+    Snapshot,
+    WaitingReason,
+    counted,
+    event_time,
+    read_time,
+    with_holders,
+)
 
 _NO_QUEUE = re.compile(r"Queue '(?P<queue>.+)' does not exist")
 _LIMIT = re.compile(

@@ -10,8 +10,14 @@ from datetime import timedelta
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.placement.resources import as_text, pod_needs
 from gangline.launch.kubernetes.state.pods import true_condition
-from gangline.launch.kubernetes.waiting.holders import with_holders
-from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, one_line, read_time
+from gangline.launch.kubernetes.waiting.snapshot import (
+    Snapshot,
+    WaitingReason,
+    counted,
+    one_line,
+    read_time,
+    with_holders,
+)
 
 _AVAILABLE = re.compile(
     r"(?:In hyperNode (?P<hypernode>\S+): )?\d+/(?P<servers>\d+) nodes are (?:un)?available: (?P<reasons>.*)", re.DOTALL

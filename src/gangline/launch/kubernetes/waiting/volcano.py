@@ -9,9 +9,8 @@ import re
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.placement.resources import as_text, read_amounts
-from gangline.launch.kubernetes.waiting.holders import with_holders
 from gangline.launch.kubernetes.waiting.scheduler import refusals, verdict_text
-from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, one_line
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, one_line, with_holders
 
 _NO_QUOTA = "queue resource quota insufficient"
 _OVERUSED = "resource in cluster is overused"

@@ -1,39 +1,130 @@
-"""A gang under Kubeflow Trainer: a TrainJob with a TrainingRuntime of its own, or under an administrator's runtime.
+"""Root objects of a gang: an Indexed Job, a JobSet, or a TrainJob of Kubeflow Trainer with its runtime.
 
-In Trainer 2.0 to 2.3 every field of the template of an own TrainingRuntime has the same spelling. Under an
-administrator's ClusterTrainingRuntime, which has what is alike for all gangs (`shared_runtime`), the TrainJob
-overrides the rest, in three spellings. What no field of this Trainer can express is refused by name: a gang that
-silently runs without it would be worse.
+Under JobSet, alone or inside a TrainingRuntime, a gang is one replicated Job, and JobSet makes the Service of its pods.
+
+A TrainJob has a TrainingRuntime of its own, or runs under an administrator's. In Trainer 2.0 to 2.3 every field of the
+template of an own TrainingRuntime has the same spelling. Under an administrator's ClusterTrainingRuntime, which has
+what is alike for all gangs (`shared_runtime`), the TrainJob overrides the rest, in three spellings. What no field of
+this Trainer can express is refused by name: a gang that silently runs without it would be worse.
 """
 
-from gangline.errors import ConfigError
+from gangline.errors import SIGTERM_CODE, ConfigError
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.cluster.facts import TrainerSpelling
-from gangline.launch.kubernetes.cluster.rights import TRAINER
-from gangline.launch.kubernetes.objects.jobset import job_of, jobset_spec
-from gangline.launch.kubernetes.objects.labels import CHILD, MANAGED_BY, collection_path
+from gangline.launch.kubernetes.cluster.rights import JOBSET, TRAINER
+from gangline.launch.kubernetes.objects.labels import CHILD, CONTAINER, DISRUPTION, FABRIC_GROUP, MANAGED_BY
 from gangline.launch.kubernetes.objects.pod import pod_template
 from gangline.launch.kubernetes.objects.render_context import MOST_GRACE_SECONDS, RenderContext, labels, metadata
 
-GROUP_VERSION = f"{TRAINER}/v1alpha1"
+JOB_VERSION, JOBSET_VERSION, TRAINER_VERSION = "batch/v1", f"{JOBSET}/v1alpha2", f"{TRAINER}/v1alpha1"
+FINISHED_SECONDS = 3600
+"""How long an ended root is kept for readers."""
+
+
+def job(context: RenderContext) -> Object:
+    """The Job of a gang, suspended; it runs once `suspend` is removed."""
+    name = context.podset.name
+    spec = job_spec(context, pod_template(context, job=name, subdomain=name))
+    return {
+        "apiVersion": JOB_VERSION,
+        "kind": "Job",
+        "metadata": metadata(context, root=True),
+        "spec": spec | {"suspend": True, "ttlSecondsAfterFinished": FINISHED_SECONDS},
+    }
+
+
+def job_spec(context: RenderContext, template: Object) -> Object:
+    """One pod per node; only a pod that was asked to leave is replaced: keepers restart ranks, the line restarts gangs.
+
+    An evicted pod has a condition. A deleted pod (by a user, or by a queue that suspends its Job) has none; it is
+    recognised by the exit code of a keeper that was asked to stop.
+    """
+    spec: Object = {
+        "completionMode": "Indexed",
+        "completions": context.podset.num_nodes,
+        "parallelism": context.podset.num_nodes,
+        "backoffLimit": 0,
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {
+            "rules": [
+                {"action": "Ignore", "onPodConditions": [{"type": DISRUPTION, "status": "True"}]},
+                {"action": "Ignore", "onExitCodes": _exit_code("In", SIGTERM_CODE)},
+                {"action": "FailJob", "onExitCodes": _exit_code("NotIn", 0)},
+            ]
+        },
+        "template": template,
+    }
+    if context.deadline_seconds is not None:
+        spec["activeDeadlineSeconds"] = context.deadline_seconds
+    return spec
+
+
+def _exit_code(operator: str, code: int) -> Object:
+    return {"containerName": CONTAINER, "operator": operator, "values": [code]}
+
+
+EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+
+
+def jobset(context: RenderContext) -> Object:
+    """The JobSet of a gang, suspended; it runs once `suspend` is removed.
+
+    By the route "jobset" its only Job gets one group of servers that no other such Job uses; pods of one group follow
+    the first to the group that the scheduler chose for it, in any order.
+    """
+    described = metadata(context, root=True)
+    if context.route == "jobset":
+        described["annotations"][EXCLUSIVE_TOPOLOGY] = FABRIC_GROUP
+    return {
+        "apiVersion": JOBSET_VERSION,
+        "kind": "JobSet",
+        "metadata": described,
+        "spec": jobset_spec(context) | {"suspend": True, "ttlSecondsAfterFinished": FINISHED_SECONDS},
+    }
+
+
+def job_of(gang: str) -> str:
+    """Name of the Job that JobSet makes for a gang."""
+    return f"{gang}-{CHILD}-0"
+
+
+def jobset_spec(context: RenderContext, *, job_labels: dict[str, str] | None = None) -> Object:
+    """`spec` without `suspend`, time to live and failure policy.
+
+    Trainer 2.1 creates a JobSet that was deleted by its time to live again, and trains again. A failed Job fails the
+    JobSet even without a policy of 0 restarts; controllers drop that 0 when they write the object, and the API server
+    then refuses the write, as the policy is immutable.
+
+    Args:
+        context: Of the gang.
+        job_labels: Additional labels of the Job.
+    """
+    name = context.podset.name
+    template = pod_template(context, job=job_of(name))
+    if context.podset.priority == "low":
+        template["spec"].pop("priorityClassName", None)  # JobSet makes a label of its value: none begins with a minus
+    child = {
+        "name": CHILD,
+        "replicas": 1,
+        "template": {
+            "metadata": {"labels": labels(context.podset) | (job_labels or {})},
+            "spec": job_spec(context, template),
+        },
+    }
+    return {
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True, "subdomain": name},
+        "replicatedJobs": [child],
+    }
+
+
 _ANCESTOR = {f"{TRAINER}/trainjob-ancestor-step": "trainer"}
 """Label of the Job to which the settings of a TrainJob apply."""
-
-
-def trainjobs_path(namespace: str) -> str:
-    """Path of the TrainJobs of `namespace`."""
-    return collection_path(GROUP_VERSION, "trainjobs", namespace)
-
-
-def runtimes_path(namespace: str) -> str:
-    """Path of the TrainingRuntimes of `namespace`."""
-    return collection_path(GROUP_VERSION, "trainingruntimes", namespace)
 
 
 def training_runtime(context: RenderContext) -> Object:
     """The TrainingRuntime of a gang, without a `torch` policy: Trainer sets the number of nodes only."""
     return {
-        "apiVersion": GROUP_VERSION,
+        "apiVersion": TRAINER_VERSION,
         "kind": "TrainingRuntime",
         "metadata": metadata(context),
         "spec": {
@@ -49,7 +140,7 @@ def training_runtime(context: RenderContext) -> Object:
 def trainjob(context: RenderContext) -> Object:
     """Suspended; runs when `suspend` is taken away."""
     return {
-        "apiVersion": GROUP_VERSION,
+        "apiVersion": TRAINER_VERSION,
         "kind": "TrainJob",
         "metadata": metadata(context, root=True),
         "spec": {
@@ -94,7 +185,7 @@ def overriding_trainjob(context: RenderContext, runtime: str, spelling: TrainerS
     template = pod_template(context, job=job_of(context.podset.name))
     _demand_sayable(context, runtime, spelling, template)
     return {
-        "apiVersion": GROUP_VERSION,
+        "apiVersion": TRAINER_VERSION,
         "kind": "TrainJob",
         "metadata": metadata(context, root=True),
         "spec": {
@@ -117,7 +208,7 @@ def shared_runtime(context: RenderContext, runtime: str) -> Object:
         job.pop(own, None)
     job["template"] = _brought(job["template"])
     return {
-        "apiVersion": GROUP_VERSION,
+        "apiVersion": TRAINER_VERSION,
         "kind": "ClusterTrainingRuntime",
         "metadata": {"name": runtime, "labels": {MANAGED_BY: "gangline"}},
         "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": spec}},
