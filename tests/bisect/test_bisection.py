@@ -17,8 +17,7 @@ from gangline.line.record.observer import SilentObserver
 from gangline.line.record.runs import list_runs
 from gangline.line.run.cancel import cancel_run
 from gangline.line.run.driver import open_run_workspace
-from gangline.report.bisection.html import render_html_bisection
-from gangline.report.bisection.markdown import render_markdown_bisection
+from gangline.report.bisection.pages import render_html_bisection, render_markdown_bisection
 from gangline.report.bisection.text import render_bisection
 from gangline.spec.config.site import SandboxTable
 

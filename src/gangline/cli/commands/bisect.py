@@ -108,11 +108,11 @@ def _trainings(forecast: BisectForecast) -> str:
 
 def _render(state: BisectState, culprit: Culprit | None, format_: str) -> str:
     if format_ == "markdown":
-        from gangline.report.bisection.markdown import render_markdown_bisection
+        from gangline.report.bisection.pages import render_markdown_bisection
 
         return render_markdown_bisection(state, culprit)
     if format_ == "html":
-        from gangline.report.bisection.html import render_html_bisection
+        from gangline.report.bisection.pages import render_html_bisection
 
         return render_html_bisection(state, culprit)
     return render_bisection(state, culprit, width=terminal_width()) + "\n"

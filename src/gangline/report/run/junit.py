@@ -3,10 +3,10 @@
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from gangline.report.facts import band_of, headline, mark_words, stages_in_order, unreported, verdict_text
-from gangline.report.text import clean, percent, quantity, share_words, step_time
+from gangline.report.text import clean, percent, quantity, share_words
 from gangline.sanitize import sanitized
 from gangline.spec.record import Gate, Record, StageInfo
-from gangline.units import format_number
+from gangline.units import format_number, format_step
 
 
 def render_junit(record: Record) -> str:
@@ -39,7 +39,7 @@ def _properties(suite: Element, record: Record) -> None:
     if record.plan:
         values["plan"] = record.plan.name
         if record.plan.measured.step_seconds:
-            values["step"] = step_time(record.plan.measured.step_seconds)
+            values["step"] = format_step(record.plan.measured.step_seconds)
     if record.ledger:
         values["useful share"] = share_words(record.ledger.useful_share)
     if marked := mark_words(record):
