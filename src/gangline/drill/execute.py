@@ -13,15 +13,21 @@ from typing import Literal
 from gangline.checkpoint.format.folder import CheckpointFolder
 from gangline.checkpoint.format.manifest import ListedCheckpoint, RefusedCheckpoint, list_checkpoints
 from gangline.checkpoint.format.stored_tensors import stream_tensor
-from gangline.drill.availability import Availability, availability
-from gangline.drill.catalogue import require_local_target
+from gangline.drill.catalogue import DrillRequest, DrillTarget, require_local_target
 from gangline.drill.evaluate import DrillObservations, InvariantResult, evaluate, not_injected, was_saving, with_drill
-from gangline.drill.fault_actions import describe_fault
-from gangline.drill.history import Aftermath, DrillHistory, Injection, aftermath
+from gangline.drill.history import (
+    Aftermath,
+    Availability,
+    DrillHistory,
+    Injection,
+    SampleCounts,
+    aftermath,
+    availability,
+    count_samples,
+    with_redone_steps,
+)
 from gangline.drill.invariants import invariants
-from gangline.drill.sample_counts import SampleCounts, count_samples, with_redone_steps
 from gangline.drill.setup import DrillSetup
-from gangline.drill.target import DrillRequest, DrillTarget
 from gangline.errors import ConfigError, GanglineError, NonFiniteError, OutOfMemoryError, UsageError
 from gangline.faults.process_faults import last_step
 from gangline.launch.local.folder import GangFolder
@@ -306,7 +312,7 @@ def availability_of(target: DrillTarget, history: DrillHistory, injection: Injec
 
 def describe_injection(target: DrillTarget, injection: Injection) -> str:
     """The line of the report on the injection."""
-    return f"inject   +0.0 s   {describe_fault(target)} at step {injection.step}"
+    return f"inject   +0.0 s   {target.fault} at step {injection.step}"
 
 
 def _opening_problem(store: ObjectStore, found: ListedCheckpoint, key: bytes) -> str:
