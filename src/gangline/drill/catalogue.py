@@ -184,7 +184,10 @@ class DrillRequest:
         first = plan.world_size // 2 if self.kind.setup == "nodes" else 0  # node 0 leads, and is lost only on request
         rank = self.rank if self.rank is not None else chance.randrange(first, plan.world_size)
         step = self.step if self.step is not None else chance.randint(max(1, plan.steps // 3), max(1, plan.steps // 2))
-        _require_in_run(rank, step, plan)
+        if rank >= plan.world_size:
+            raise UsageError(f"--rank {rank}: the gang has {plan.world_size} ranks, 0 to {plan.world_size - 1}")
+        if not 1 <= step < plan.steps:
+            raise UsageError(f"--step {step}: the run has {plan.steps} steps; inject between 1 and {plan.steps - 1}")
         seconds = self.kind.seconds if self.seconds is None or self.kind.seconds is None else self.seconds
         ranks = chance.choice(_elastic_sizes(plan)) if self.kind.name == "resize" else plan.world_size
         if self.step is None:
@@ -203,13 +206,6 @@ def _step_before_save(step: int, plan: Plan) -> int:
     """The step before the next save, so that a save meets the outage."""
     due = -(-(step + 1) // plan.checkpoint.every) * plan.checkpoint.every
     return max(1, min(due, plan.steps) - 1)
-
-
-def _require_in_run(rank: int, step: int, plan: Plan) -> None:
-    if rank >= plan.world_size:
-        raise UsageError(f"--rank {rank}: the gang has {plan.world_size} ranks, 0 to {plan.world_size - 1}")
-    if not 1 <= step < plan.steps:
-        raise UsageError(f"--step {step}: the run has {plan.steps} steps; inject between 1 and {plan.steps - 1}")
 
 
 def _elastic_sizes(plan: Plan) -> list[int]:

@@ -292,7 +292,9 @@ def watch_recovery(
         effect = availability_of(target, history, injection)
         if effect is None:
             _report_recovery(after, tell, reported, target.kind.target)
-            _report_end(after, injection, tell, reported, target.kind.target)
+            if injection.ends is not None and after.exit_code is not None and "end" not in reported:
+                reported.add("end")
+                tell(f"end      exit {after.exit_code}    {target.kind.target}")
         else:
             _report_effect(effect, tell, reported, target)
         is_over = ended if injection.ends is not None else _is_past(after, effect)
@@ -373,15 +375,6 @@ def _report_recovery(after: Aftermath, tell: Callable[[str], None], reported: se
         ranks = f", world size {after.world_size}" if after.world_size else ""
         opened = f", opened from {_SOURCES[after.source]}" if after.source else ""
         tell(f"recover  +{after.recover_seconds:.1f} s   first new step {after.new_step}{ranks}{opened}    {target}")
-
-
-def _report_end(
-    after: Aftermath, injection: Injection, tell: Callable[[str], None], reported: set[str], target: str
-) -> None:
-    """Report once that a gang has ended which was expected to end."""
-    if injection.ends is not None and after.exit_code is not None and "end" not in reported:
-        reported.add("end")
-        tell(f"end      exit {after.exit_code}    {target}")
 
 
 def _report_effect(effect: Availability, tell: Callable[[str], None], reported: set[str], target: DrillTarget) -> None:

@@ -213,7 +213,8 @@ def open_setup(request: DrillRequest, store: ObjectStore) -> Iterator[DrillSetup
         yield makers[request.kind.setup]()
         return
     with S3Gateway(store) as gateway, FaultProxy("127.0.0.1", gateway.port, seed=request.seed) as proxy:
-        _check_s3(gateway, proxy)
+        # a ConfigError if the S3 client, which ranks need, is not installed
+        open_store(S3Gateway.url(proxy.port), credentials=gateway.credentials).list("", limit=1)
         outage = StoreOutage(gateway, proxy)
         try:
             yield ProxiedStore(gateway, proxy, outage)
@@ -251,11 +252,6 @@ class _SetupLauncher(LocalLauncher):
 
     def submit(self, podset: PodSet) -> Gang:
         return super().submit(self._rig.change(podset, self._all) if podset.role == "train" else podset)
-
-
-def _check_s3(gateway: S3Gateway, proxy: FaultProxy) -> None:
-    """Raises ConfigError if the S3 client, which ranks need, is not installed."""
-    open_store(S3Gateway.url(proxy.port), credentials=gateway.credentials).list("", limit=1)
 
 
 HANG_SECONDS = 900.0

@@ -4,7 +4,7 @@ Everybody who may push a branch writes a line, and the driver's environment hold
 the references that lines may name, and commits of forks get none.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from gangline.errors import ConfigError, IntegrityError
@@ -60,7 +60,7 @@ def _resolve(name: str, reference: str, site: Site, environ: Mapping[str, str]) 
     key = f"line.toml: train.env.{name}"
     parsed = parse_reference(reference)
     text = f"{parsed.kind}:{parsed.name}"
-    if not _is_allowed(text, site.secrets.train_env):
+    if not any(fnmatchcase(text, pattern) for pattern in site.secrets.train_env):
         raise ConfigError(
             f"{key}: wanted a secret that this site allows in lines, found {reference}; in site.toml,"
             f' [secrets] train_env = ["{text}"] allows it'
@@ -69,7 +69,3 @@ def _resolve(name: str, reference: str, site: Site, environ: Mapping[str, str]) 
         return resolve_secret(reference, environ)
     except ConfigError as error:
         raise ConfigError(f"{key}: {error}") from error
-
-
-def _is_allowed(text: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(text, pattern) for pattern in patterns)

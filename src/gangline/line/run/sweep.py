@@ -45,7 +45,9 @@ def sweep(
         _revoke_left_credentials(store)
         for prefix in ("runs/", BUNDLES):
             abort_left_uploads(store, prefix, older_than_seconds=site.limits.orphan_seconds)
-        _delete_left_bundles(store)
+        for entry in list(list_all(store, BUNDLES)):
+            if time.time() - entry.modified > BUNDLE_SECONDS:
+                store.delete(entry.key)
     found = [
         swept
         for each in _sites(site)
@@ -105,13 +107,6 @@ def _revoke_left_credentials(store: ObjectStore) -> None:
             continue
         if record is not None and record.run.state == "ended":
             revoke_credentials(store, prefix)
-
-
-def _delete_left_bundles(store: ObjectStore) -> None:
-    """Delete code bundles of dead drivers; pods cannot open one after its URL has expired."""
-    for entry in list(list_all(store, BUNDLES)):
-        if time.time() - entry.modified > BUNDLE_SECONDS:
-            store.delete(entry.key)
 
 
 def _sites(site: Site) -> list[Site]:

@@ -145,7 +145,12 @@ def environment_of(ctx: RunContext) -> RunEnvironment:
         return _of_this_machine(ctx)
     lock = read_commit_lock(ctx.repository, ctx.record.commit.tree, ctx.line.env, _uv(ctx))
     if ctx.site.registry.builder == "none":
-        return _of_base(ctx, lock)
+        base = _base(ctx)
+        if base is None:
+            return RunEnvironment(digest=own_environment.interpreter_digest(), source=own_environment.NOT_LOCKED)
+        image = record_base_image(base, image_store=_image_store(ctx), commit=ctx.record.commit.sha)
+        unread = f"; {ctx.line.env.lock} is not installed: registry.builder is none" if lock is not None else ""
+        return RunEnvironment(digest=image.key, source=f"image {_short(image)}, unchanged{unread}", image=image)
     return _of_image(ctx, _recipe(ctx, lock))
 
 
@@ -206,15 +211,6 @@ def _of_this_machine(ctx: RunContext) -> RunEnvironment:
     if own is None:
         return RunEnvironment(digest=own_environment.interpreter_digest(), source=own_environment.NOT_LOCKED)
     return RunEnvironment(digest=own.digest, source=own.source, lock=own.lock, own=own)
-
-
-def _of_base(ctx: RunContext, lock: CommitLock | None) -> RunEnvironment:
-    base = _base(ctx)
-    if base is None:
-        return RunEnvironment(digest=own_environment.interpreter_digest(), source=own_environment.NOT_LOCKED)
-    image = record_base_image(base, image_store=_image_store(ctx), commit=ctx.record.commit.sha)
-    unread = f"; {ctx.line.env.lock} is not installed: registry.builder is none" if lock is not None else ""
-    return RunEnvironment(digest=image.key, source=f"image {_short(image)}, unchanged{unread}", image=image)
 
 
 def _of_image(ctx: RunContext, recipe: Recipe) -> RunEnvironment:

@@ -19,7 +19,7 @@ from gangline.line.stages.executor import execute_stage, finish_run, require_ear
 from gangline.spec.codec import from_json
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
-from gangline.spec.record import Record, StageInfo
+from gangline.spec.record import Record
 from gangline.spec.run_flags import FINAL, stage
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.protocol import ObjectStore
@@ -80,12 +80,7 @@ def run_stage(
     info = stage(record, name)
     if info.exit:
         raise error_for(info.exit)(info.message)
-    return raise_for_verdict(record) if _was_closed(info) else record
-
-
-def _was_closed(info: StageInfo) -> bool:
-    """Whether the run ended before or during this stage, so that the run's verdict is the result."""
-    return info.state == "cancelled" or info.started is None
+    return raise_for_verdict(record) if (info.state == "cancelled" or info.started is None) else record
 
 
 def _link(ctx: RunContext, name: str, url: str) -> None:

@@ -27,8 +27,19 @@ def submit(ctx: RunContext) -> StageResult:
         return StageResult(
             state="skipped", message=f"no gang needed: {stage_origin(earlier, 'train')} has trained this", key=key
         )
-    _record_refused(ctx, key)
-    _require_room(ctx)
+    # record why it trains again what a run that may not be published has trained
+    if ctx.record.run.attempt == 1 and (other := ctx.earlier_runs.refused_with_stage("train", key, taker=ctx.record)):
+        text = f"{other.run.id} has trained this, and may not be published: this run, which may, trains it again"
+        ctx.record_event("submit", "rules", text)
+    limit = ctx.site.limits.active_runs
+    others = [
+        each.run.id for each in open_runs(ctx.store) if each.gang is not None and each.run.id != ctx.record.run.id
+    ]
+    if ctx.record.gang is None and len(others) >= limit:
+        raise CapacityError(
+            f"limits.active_runs: wanted room for one more, found {len(others)} of {limit} open runs, the first"
+            f" {others[0]}; run again when one has ended; gangline cancel RUN ends one without a driver"
+        )
     podset = podset_for(ctx, ctx.plan)
     gang = submit_gangs(ctx)
     _record_credential(ctx)
@@ -39,13 +50,6 @@ def submit(ctx: RunContext) -> StageResult:
         outputs={"gang": gang.name},
         change=lambda record: with_gang(record, gang, ctx.record.run.target),
     )
-
-
-def _record_refused(ctx: RunContext, key: str) -> None:
-    """Record why it trains again what a run that may not be published has trained."""
-    if ctx.record.run.attempt == 1 and (other := ctx.earlier_runs.refused_with_stage("train", key, taker=ctx.record)):
-        text = f"{other.run.id} has trained this, and may not be published: this run, which may, trains it again"
-        ctx.record_event("submit", "rules", text)
 
 
 def _record_credential(ctx: RunContext) -> None:
@@ -98,19 +102,6 @@ def _record_environment(ctx: RunContext) -> None:
     if missed.others:
         text = f"not passed on, and named by no code of the commit: {', '.join(missed.others)}"
         ctx.record_event("submit", ENVIRONMENT, text, notify=False)
-
-
-def _require_room(ctx: RunContext) -> None:
-    """Raise CapacityError over `limits.active_runs`, except for a run that has its gang already."""
-    limit = ctx.site.limits.active_runs
-    others = [
-        each.run.id for each in open_runs(ctx.store) if each.gang is not None and each.run.id != ctx.record.run.id
-    ]
-    if ctx.record.gang is None and len(others) >= limit:
-        raise CapacityError(
-            f"limits.active_runs: wanted room for one more, found {len(others)} of {limit} open runs, the first"
-            f" {others[0]}; run again when one has ended; gangline cancel RUN ends one without a driver"
-        )
 
 
 def with_gang(record: Record, gang: Gang, target: str, restarts: int = 0) -> Record:

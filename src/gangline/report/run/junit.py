@@ -21,7 +21,12 @@ def render_junit(record: Record) -> str:
     for gate in record.gates:
         _gate_case(gates, gate)
     for suite in (stages, gates):
-        _count(suite)
+        cases = suite.findall("testcase")
+        suite.set("tests", str(len(cases)))
+        suite.set("failures", str(sum(case.find("failure") is not None for case in cases)))
+        suite.set("skipped", str(sum(case.find("skipped") is not None for case in cases)))
+        suite.set("errors", "0")
+        suite.set("time", f"{sum(float(case.attrib['time']) for case in cases):.3f}")
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode") + "\n"
 
 
@@ -71,12 +76,3 @@ def _gate_case(suite: Element, gate: Gate) -> None:
         SubElement(case, "skipped", message=reason)
     else:
         SubElement(case, "system-out").text = reason
-
-
-def _count(suite: Element) -> None:
-    cases = suite.findall("testcase")
-    suite.set("tests", str(len(cases)))
-    suite.set("failures", str(sum(case.find("failure") is not None for case in cases)))
-    suite.set("skipped", str(sum(case.find("skipped") is not None for case in cases)))
-    suite.set("errors", "0")
-    suite.set("time", f"{sum(float(case.attrib['time']) for case in cases):.3f}")
