@@ -14,8 +14,7 @@ from gangline.errors import BuildError, ConfigError, IntegrityError, NonFiniteEr
 from gangline.line.request.run_request import RunRequest
 from gangline.line.results.run_differences import read_differences
 from gangline.line.results.undeclared_reads import changed_since, named
-from gangline.line.stages.data_files import read_data
-from gangline.line.stages.dataset_versions import DatasetAccess
+from gangline.line.stages.data_files import DatasetAccess, read_data
 from gangline.line.stages.tracked_files import find_pointers
 from gangline.report.comparison.compare import curves_of
 from gangline.report.inputs import imported_versions

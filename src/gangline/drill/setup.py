@@ -16,8 +16,7 @@ from typing import Protocol
 from gangline.drill.catalogue import DrillRequest, DrillTarget
 from gangline.errors import ConfigError, UsageError
 from gangline.faults.process_faults import freeze_rank, kill_rank, lose_node, slow_rank, stop_rank
-from gangline.faults.proxy import FaultProxy
-from gangline.faults.rules import FaultRule
+from gangline.faults.proxy import FaultProxy, FaultRule
 from gangline.faults.s3_gateway import S3Gateway
 from gangline.launch.local import LocalLauncher
 from gangline.launch.local.folder import GangFolder

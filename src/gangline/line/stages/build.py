@@ -22,8 +22,7 @@ from gangline.line.record.states import stage_origin
 from gangline.line.request.trust import awaits_approval, data_access
 from gangline.line.results.reproducibility import LEFT_OUT
 from gangline.line.results.undeclared_reads import TRACKED
-from gangline.line.stages.data_files import read_data
-from gangline.line.stages.dataset_versions import DatasetAccess, versions_text
+from gangline.line.stages.data_files import DatasetAccess, read_data, versions_text
 from gangline.line.stages.tracked_files import CommitPointers, fetch_pointers, find_pointers, num_files
 from gangline.sanitize import clean
 from gangline.signing.keys import signing_key, trusted_keys

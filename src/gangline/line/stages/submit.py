@@ -5,9 +5,9 @@ from dataclasses import replace
 from gangline.errors import CapacityError
 from gangline.launch.protocol import Gang
 from gangline.launch.sandbox.missed_variables import missed_variables
+from gangline.line.gangs.gang_secrets import left_out_variables
 from gangline.line.gangs.many import submit_gangs
 from gangline.line.gangs.podsets import THREADS, podset_for
-from gangline.line.gangs.train_secrets import left_out_variables
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.runs import open_runs
 from gangline.line.record.states import stage_origin
