@@ -27,7 +27,7 @@ from gangline.cli.workspace import open_workspace
 from gangline.data.versions import VERSION, aliases_of, list_datasets, parse_reference, remove_dataset, set_alias
 from gangline.errors import ConfigError, IntegrityError, StorageError, UsageError
 from gangline.git.tracked_files import commit_of_files
-from gangline.line.record.runs import dataset_uses
+from gangline.line.record.dataset_uses import dataset_uses
 from gangline.report.text import clean
 from gangline.signing.keys import signing_key
 from gangline.spec.dataset import DatasetOrigin

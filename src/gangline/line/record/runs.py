@@ -1,4 +1,4 @@
-"""Runs of a store: list them, find one by its id, list the open ones and those that name a version of a data set.
+"""Runs of a store: list them, find one by its id, list the open ones.
 
 A marker `open/<project>/<run>` is written before a record is created and deleted after the run ended, so that
 superseding, sweeping and limits read the few open runs instead of all records. A marker without an open run is
@@ -7,15 +7,12 @@ harmless.
 An object that is not a valid record is skipped and reported to `on_refused`; the others are listed.
 """
 
-import re
 from collections.abc import Callable, Iterator
 
 from gangline.errors import IntegrityError, UsageError
 from gangline.line.record.store import RecordStore
-from gangline.registry.versions import read_version
 from gangline.signing.record_seal import Sealer
 from gangline.spec import identity
-from gangline.spec.dataset import dataset_key
 from gangline.spec.record import Record, run_prefix
 from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
 
@@ -146,22 +143,3 @@ def _no_single_match(run: str, found: list[str]) -> str:
         return f"there is no run {run!r} in this store; gangline list shows the runs"
     shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
     return f"wanted the beginning of one run id, found {len(found)} for {run!r}: {shown}; write more of it"
-
-
-_VERSION = re.compile(r"models/([^/]+)/(\d+)\.json")
-
-
-def dataset_uses(store: ObjectStore, name: str, version: str) -> tuple[list[str], list[str]]:
-    """Runs that made the version and are kept, and those that were trained on it with their models, as messages name
-    them: `run demo-9f31c2a0-k7q2mx`, `model demo 3`."""
-    reference, key = f"{name}@{version}", dataset_key(name, version)
-    made, used = list[str](), list[str]()
-    for record in list_runs(store):
-        if any(each.key == key for each in record.artifacts):
-            made.append(f"run {record.run.id}")
-        elif reference in record.inputs.datasets:
-            used.append(f"run {record.run.id}")
-    found = [match for entry in list_all(store, "models/") if (match := _VERSION.fullmatch(entry.key))]
-    versions = [each for match in found if (each := read_version(store, match[1], int(match[2]))) is not None]
-    used += [f"model {each.model} {each.version}" for each in versions if reference in each.inputs.get("datasets", ())]
-    return made, used
