@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.line import repositories
 
-from gangline.bisect.bisection import BisectRequest, prepare
-from gangline.bisect.history import read_culprit
+from gangline.bisect.bisection import BisectRequest, prepare, read_culprit
 from gangline.bisect.recorded_values import MetricAtStep
 from gangline.bisect.repository_measurer import RepositoryMeasurer
 from gangline.errors import UsageError

@@ -277,7 +277,7 @@ def _kill_twice(home: Path, target: DrillTarget) -> None:
     raise UsageError(f"rank {target.rank} did not come back within {AGAIN_SECONDS:g} s of the first kill")
 
 
-_ACTIONS: dict[str, Callable[[Path, DrillTarget], None]] = {
+_ACTIONS: dict[str, Callable[[Path, DrillTarget], object]] = {
     "kill-rank": lambda home, target: kill_rank(home, target.rank),
     "kill-twice": _kill_twice,
     "freeze-rank": lambda home, target: freeze_rank(home, target.rank, _duration(target)),

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from gangline.bisect.bisection import BisectForecast, Bisection, BisectRequest, prepare
-from gangline.bisect.history import read_culprit
+from gangline.bisect.bisection import BisectForecast, Bisection, BisectRequest, prepare, read_culprit
 from gangline.cli.budget import YesOption, budget_hours, confirm_cost, hours_text
 from gangline.cli.options import HERE, FormatOption, JsonOption, OutOption, RepoOption, SiteOption, TargetOption
 from gangline.cli.output import print_json, print_or_write, terminal_width

@@ -20,7 +20,7 @@ from gangline.line.request.branch_protection import (
     named_branch_problem,
     read_protection,
 )
-from gangline.line.request.kept_home import KeptHome
+from gangline.line.request.trust import KeptHome
 from gangline.sanitize import clean, shown_name
 from gangline.spec import identity
 from gangline.spec.config.line import Line

@@ -13,9 +13,8 @@ from gangline.launch.protocol import Life, SweepResult
 from gangline.line.gangs.launchers import checkpoint_key, open_launcher
 from gangline.line.record import runs
 from gangline.line.record.store import RecordStore
-from gangline.line.request.kept_home import FOLDER
 from gangline.line.request.targets import parse_target, with_target
-from gangline.line.request.trust import checkpoint_owner
+from gangline.line.request.trust import FOLDER, checkpoint_owner
 from gangline.line.run import lease
 from gangline.spec.config.site import Site
 from gangline.spec.gang.one_shot_pod import BUNDLE_SECONDS, BUNDLES

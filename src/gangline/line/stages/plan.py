@@ -19,8 +19,7 @@ from gangline.line.gangs.stated_network import (
     uncounted_environment,
 )
 from gangline.line.record.context import RunContext, StageResult
-from gangline.line.request.kept_home import kept_home_of
-from gangline.line.request.trust import require_approval
+from gangline.line.request.trust import kept_home_of, require_approval
 from gangline.line.stages.hypothetical import certificate_of
 from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource, columns_of
 from gangline.line.stages.planning import PlannedRun, RunPlanRequest, plan_run

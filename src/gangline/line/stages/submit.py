@@ -1,4 +1,4 @@
-"""Stage submit: creates the training gang, unless an earlier run has trained the same."""
+"""Stage submit: creates the training gang, unless an earlier run has trained the same, whose result this one takes."""
 
 from dataclasses import replace
 
@@ -11,9 +11,13 @@ from gangline.line.gangs.podsets import THREADS, podset_for
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.runs import open_runs
 from gangline.line.record.states import stage_origin
-from gangline.line.stages.earlier_training import find_training, train_key
+from gangline.line.request.trust import FOLDER, kept_home_of
+from gangline.line.results.undeclared_reads import obstacle
+from gangline.spec.codec import digest
+from gangline.spec.forecast import Forecast
 from gangline.spec.gang.podset import PodSet
-from gangline.spec.record import ENVIRONMENT, GangInfo, Record
+from gangline.spec.plan import Plan
+from gangline.spec.record import ENVIRONMENT, RETRAINED, GangInfo, Record
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.s3.run_credentials import credential_owners, credential_policy
 from gangline.units import now
@@ -114,3 +118,36 @@ def with_gang(record: Record, gang: Gang, target: str, restarts: int = 0) -> Rec
         admitted=now() if gang.servers else None, restarts=restarts,
     )  # fmt: skip
     return replace(record, gang=info)
+
+
+def find_training(ctx: RunContext, key: str) -> Record | None:
+    """The nearest run that has trained this, if all that its ranks read besides is the same here and now.
+
+    The reason why the nearest one is not taken is recorded.
+    """
+    refused: dict[str, str] = {}
+    kept = kept_home_of(ctx.record)
+    home = ctx.home.resolve() / FOLDER / kept.path if kept else None
+    for earlier in ctx.find_cached_stages("train", key):
+        origin = stage_origin(earlier, "train")
+        if origin in refused:
+            continue
+        if not (why := obstacle(earlier.ran, home=home)):
+            return earlier
+        refused[origin] = why
+    for origin, why in list(refused.items())[:1]:
+        ctx.record_event("submit", RETRAINED, f"trained again, though {origin} has trained this: {why}")
+    return None
+
+
+def train_key(ctx: RunContext) -> str:
+    """Digest of everything that decides weights and outputs; not of the names of run and plan."""
+    inputs, project = ctx.record.inputs, ctx.line.project
+    decides = [inputs.code, inputs.environment, inputs.image, ctx.line.train.env, inputs.data, _numeric_part(ctx.plan)]
+    kept = [project.outputs, project.metrics]
+    return digest([*decides, *(kept if any(kept) else ())])
+
+
+def _numeric_part(plan: Plan) -> Plan:
+    """The plan without fields that do not change a rank's numbers."""
+    return replace(plan, run="", run_prefix="", reason="", candidates=(), forecast=Forecast(), evaluate_metrics=())

@@ -27,8 +27,7 @@ from gangline.line.results.rank_metrics import differing_metrics_text, reporting
 from gangline.line.results.training_result import TrainingResult, read_training_result
 from gangline.line.results.undeclared_reads import reuse_text, undeclared_reads_text
 from gangline.line.results.workers import read_workers
-from gangline.line.stages.earlier_training import find_training, train_key
-from gangline.line.stages.submit import with_gang
+from gangline.line.stages.submit import find_training, train_key, with_gang
 from gangline.sanitize import clean
 from gangline.spec.codec import canonical, to_plain
 from gangline.spec.gpu_names import other_kinds
