@@ -16,7 +16,8 @@ from tests.line import repositories
 from gangline.errors import StillRunning
 from gangline.line.record.runs import find_run
 from gangline.line.run import cancel, driver, lease
-from gangline.line.stages.run_line import run_line, run_stage
+from gangline.line.stages.run_line import run_line
+from gangline.line.stages.run_stage import run_stage
 from gangline.spec.config.site import SignTable, Site, StoreTable
 from gangline.spec.gang.podset import Resources
 from gangline.spec.record import STAGES

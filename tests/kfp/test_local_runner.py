@@ -24,7 +24,7 @@ from gangline.line.gangs.sandbox import sandbox_of
 from gangline.line.record.observer import SilentObserver
 from gangline.line.request.run_request import resolve_request
 from gangline.line.run import driver as becoming
-from gangline.line.stages.run_line import run_stage
+from gangline.line.stages.run_stage import run_stage
 from gangline.spec.record import StageInfo
 from gangline.spec.run_flags import stage
 from gangline.storage.probe import probe

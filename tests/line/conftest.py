@@ -8,7 +8,8 @@ from tests.line import repositories
 
 from gangline.line.record.observer import SilentObserver
 from gangline.line.record.runs import find_run, list_runs
-from gangline.line.stages.run_line import run_line, run_stage
+from gangline.line.stages.run_line import run_line
+from gangline.line.stages.run_stage import run_stage
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.site import Site
 from gangline.storage.site_paths import open_site_store

@@ -14,7 +14,8 @@ from gangline.line.record.states import raise_for_verdict
 from gangline.line.request.run_request import resolve_request
 from gangline.line.run.create import find_or_create_run
 from gangline.line.run.lease import HeldError
-from gangline.line.stages.run_line import RunArguments, run_line, run_stage
+from gangline.line.stages.run_line import RunArguments, run_line
+from gangline.line.stages.run_stage import run_stage
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.site import Site
 from gangline.spec.launchers import RanksAt

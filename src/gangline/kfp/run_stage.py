@@ -26,7 +26,7 @@ from gangline.launch.kubernetes.client.auth import own_namespace
 from gangline.line.record import runs
 from gangline.line.record.observer import SilentObserver
 from gangline.line.record.store import RecordStore
-from gangline.line.stages import run_line
+from gangline.line.stages import run_stage as line_run_stage
 from gangline.report.facts import band_of, headline
 from gangline.sanitize import visible
 from gangline.spec.config.site import Site
@@ -116,7 +116,7 @@ def _run(
     site, environ = mounted_secrets(task.site, environ)
     with _repository(task, site, environ) as repo:
         try:
-            record = run_line.run_stage(
+            record = line_run_stage.run_stage(
                 repo, name, run, site=site, environ=environ, observer=writer or SilentObserver(),
                 max_seconds=task.patience_seconds, kind="kfp", url=task.url,
                 find_owner=partial(find_workflow, environ=environ, here=own_namespace()),

@@ -49,7 +49,7 @@ from gangline.line.stages.run_line import run_line
 run_line(repo, **where)
 """,
     "Jenkins": """
-from gangline.line.stages.run_line import run_stage
+from gangline.line.stages.run_stage import run_stage
 run_stage(repo, "train", run, kind="jenkins", **where)
 """,
     "task of a pipeline": """

@@ -16,7 +16,8 @@ from gangline.cli.workspace import open_workspace
 from gangline.errors import ConfigError, UsageError
 from gangline.git.repository import Repository
 from gangline.line.request.targets import launcher_of
-from gangline.line.stages.run_line import resolve_run, run_stage
+from gangline.line.stages.run_line import resolve_run
+from gangline.line.stages.run_stage import run_stage
 from gangline.spec.config.grammar import URL
 from gangline.spec.config.site import Site
 from gangline.spec.record import STAGES, Record

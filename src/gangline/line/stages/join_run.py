@@ -47,7 +47,7 @@ from gangline.line.run import lease
 from gangline.line.run.driver import open_run_workspace
 from gangline.line.stages.build import build
 from gangline.line.stages.plan import checked_sandbox
-from gangline.line.stages.run_line import line_of
+from gangline.line.stages.run_stage import line_of
 from gangline.planner.plans import worker_plan
 from gangline.signing.keys import signing_key
 from gangline.spec.config.site import Site
