@@ -34,13 +34,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from gangline.errors import ConfigError, GanglineError, TrainingError
 from gangline.measure.live_memory import LiveMemory, simulate_host_copies
 from gangline.measure.model_traces import renew_threads
-from gangline.measure.simulated_step import (
-    SimulatedStep,
-    WholeModelStep,
-    equal_plans,
-    unfollowed_matrices,
-    without_values,
-)
+from gangline.measure.simulated_matrices import equal_plans, unfollowed_matrices, without_values
+from gangline.measure.simulated_step import SimulatedStep, WholeModelStep
 from gangline.optim.matrix_optimizer import MatrixOptimizer
 from gangline.spec.plan import Plan
 from gangline.train.account.clock import PhaseClock
@@ -203,7 +198,7 @@ def _describe(error: Exception) -> str:
 def _passes(task: Task, context: RankContext) -> SimulatedStep:
     if context.plan.mesh.pp == 1:
         return WholeModelStep(task, context)
-    from gangline.measure.simulated_step import PipelineStep  # imports torch's schedules
+    from gangline.measure.simulated_pipeline import PipelineStep  # imports torch's schedules
 
     return PipelineStep(task, context)
 
