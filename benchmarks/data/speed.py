@@ -37,8 +37,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from gangline.data.arrow_rows import ArrowRows
 from gangline.data.cache import ShardCache
-from gangline.faults.proxy import FaultProxy
-from gangline.faults.rules import FaultRule
+from gangline.faults.proxy import FaultProxy, FaultRule
 from gangline.spec.dataset import Dataset as Version
 from gangline.storage.open import open_store
 from gangline.train.loop.batches import StepData

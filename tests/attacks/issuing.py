@@ -10,8 +10,7 @@ from urllib.parse import quote, urlsplit
 from minio.credentials.credentials import Credentials
 from minio.signer import sign_v4_s3
 
-from gangline.faults.s3_gateway import S3Gateway
-from gangline.faults.s3_http import BUCKET, S3Request, S3Response, refusal
+from gangline.faults.s3_gateway import BUCKET, S3Gateway, S3Request, S3Response, refusal
 from gangline.storage.objects.protocol import ObjectStore
 
 

@@ -10,7 +10,7 @@ from tests.attacks.hostile_commits import bomb, commit, deep_task, large_line, l
 from tests.line.repositories import LINE
 
 from gangline.git.objects import MOST_ENTRIES
-from gangline.line.request.task_check import MOST_MODULE_BYTES
+from gangline.line.request.run_request import MOST_MODULE_BYTES
 
 pytestmark = [pytest.mark.row("C8"), pytest.mark.long]
 MEMORY_BYTES = 64 << 20

@@ -9,7 +9,7 @@ from tests.line import repositories
 
 from gangline.launch.kubernetes.follow.follower import PodEvents
 from gangline.launch.protocol import GangEvent
-from gangline.line.gangs.warnings import warning_of
+from gangline.line.gangs.follow import warning_of
 from gangline.report.progress import StageProgress
 from gangline.serve.runs.watchers import progress_fields
 from gangline.spec.gang.pod_output import event_line

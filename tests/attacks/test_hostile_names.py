@@ -9,8 +9,7 @@ from tests.line import repositories
 from tests.line.conftest import Workspace
 
 from gangline.errors import StorageError, UsageError
-from gangline.faults.s3_gateway import S3Gateway
-from gangline.faults.s3_http import S3Response, listing_document
+from gangline.faults.s3_gateway import S3Gateway, S3Response, listing_document
 from gangline.line.record.runs import find_run, list_runs
 from gangline.line.run.sweep import sweep
 from gangline.spec.config.site import Site, StoreTable

@@ -35,16 +35,14 @@ from gangline.forge.status_messages import statuses
 from gangline.launch.kubernetes.objects.manifest import to_yaml
 from gangline.launch.protocol import GangEvent, GangStatus
 from gangline.registry.model_folder import render_card
-from gangline.report.bisection.html import render_html_bisection
-from gangline.report.bisection.markdown import render_markdown_bisection
+from gangline.report.bisection.pages import render_html_bisection, render_markdown_bisection
 from gangline.report.bisection.text import Culprit, render_bisection
 from gangline.report.comparison.compare import compare
-from gangline.report.comparison.html import render_html_comparison
-from gangline.report.comparison.markdown import render_markdown_comparison
+from gangline.report.comparison.pages import render_html_comparison, render_markdown_comparison
 from gangline.report.comparison.text import render_comparison
 from gangline.report.comparison.types import ComparisonContext, FileChange
 from gangline.report.model_page import render_model_page
-from gangline.report.profile_page import render_profile_page
+from gangline.report.profile import render_profile_page
 from gangline.report.run.html import render_html
 from gangline.report.run.junit import render_junit
 from gangline.report.run.markdown import render_markdown

@@ -10,8 +10,7 @@ import pytest
 from tests.attacks.issuing import IssuingGateway
 
 from gangline.errors import StorageError
-from gangline.faults.s3_gateway import S3Gateway
-from gangline.faults.s3_http import refusal
+from gangline.faults.s3_gateway import S3Gateway, refusal
 from gangline.storage.folder.store import FolderStore
 from gangline.storage.objects.multipart import MIN_PART_BYTES
 from gangline.storage.open import open_store

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.line import repositories
 
-from gangline.bisect.bisection import BisectRequest, prepare
-from gangline.bisect.history import read_culprit
+from gangline.bisect.bisection import BisectRequest, prepare, read_culprit
 from gangline.bisect.recorded_values import MetricAtStep
 from gangline.bisect.repository_measurer import RepositoryMeasurer
 from gangline.errors import UsageError
@@ -17,8 +16,7 @@ from gangline.line.record.observer import SilentObserver
 from gangline.line.record.runs import list_runs
 from gangline.line.run.cancel import cancel_run
 from gangline.line.run.driver import open_run_workspace
-from gangline.report.bisection.html import render_html_bisection
-from gangline.report.bisection.markdown import render_markdown_bisection
+from gangline.report.bisection.pages import render_html_bisection, render_markdown_bisection
 from gangline.report.bisection.text import render_bisection
 from gangline.spec.config.site import SandboxTable
 

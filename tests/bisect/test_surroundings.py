@@ -6,8 +6,7 @@ import pytest
 from tests.bisect.test_recorded_values import BASE, LAST, LINE
 from tests.line.repositories import commit
 
-from gangline.bisect.recorded_values import read_values
-from gangline.bisect.surroundings import Surroundings, surroundings_now
+from gangline.bisect.recorded_values import Surroundings, read_values, surroundings_now
 from gangline.line.request.run_request import resolve_request
 from gangline.spec.program_files import RuntimeReport, UndeclaredRead
 from gangline.train.startup.contents import contents_of

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from tests.drill.test_history import step
 
-from gangline.drill.availability import Availability, availability
-from gangline.drill.history import DrillHistory, Injection
+from gangline.drill.history import Availability, DrillHistory, Injection, availability
 
 AWAY = Injection(rank=0, step=3, generation=0, mono=3.5, seconds=4.0, stays=True, every=4, steps=12)
 

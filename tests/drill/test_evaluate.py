@@ -6,12 +6,10 @@ import pytest
 from tests.drill.test_history import KILL, KILLED
 from tests.report.records import passed
 
-from gangline.drill.availability import Availability
 from gangline.drill.catalogue import DRILLS, choose_drill
 from gangline.drill.evaluate import DrillObservations, InvariantResult, evaluate, not_injected, with_drill
-from gangline.drill.history import Aftermath, Injection, aftermath
+from gangline.drill.history import Aftermath, Availability, Injection, SampleCounts, aftermath
 from gangline.drill.run import EXIT_CODES, verdict_text
-from gangline.drill.sample_counts import SampleCounts
 from gangline.errors import ConfigError
 from gangline.spec.config.site import DrillTable, LaunchTable, Site, StoreTable
 

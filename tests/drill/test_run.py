@@ -8,9 +8,8 @@ import pytest
 from tests.registry.passed_run import EXAMPLE, git
 
 from gangline import procfs
-from gangline.drill.catalogue import DRILLS, choose_drill
+from gangline.drill.catalogue import DRILLS, DrillRequest, choose_drill
 from gangline.drill.run import _require_step_reports, drill, drill_all
-from gangline.drill.target import DrillRequest
 from gangline.errors import ConfigError, UsageError
 from gangline.launch.local.folder import GangFolder
 from gangline.line.gangs import launchers

@@ -3,8 +3,7 @@
 import pytest
 from tests.drill.test_history import step
 
-from gangline.drill.history import DrillHistory
-from gangline.drill.sample_counts import SampleCounts, count_samples, with_redone_steps
+from gangline.drill.history import DrillHistory, SampleCounts, count_samples, with_redone_steps
 
 
 def took(number, start, stop, mono=None, generation=0):

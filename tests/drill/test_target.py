@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.train.gang import tiny_plan
 
-from gangline.drill.catalogue import DRILLS
-from gangline.drill.target import DrillRequest
+from gangline.drill.catalogue import DRILLS, DrillRequest
 from gangline.errors import UsageError
 from gangline.spec.plan import CheckpointPolicy
 

@@ -10,8 +10,7 @@ import urllib3
 from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError, ReadTimeoutError
 
 from gangline.errors import UsageError
-from gangline.faults.proxy import FaultProxy
-from gangline.faults.rules import FaultRule
+from gangline.faults.proxy import FaultProxy, FaultRule
 
 
 class _Echo(BaseHTTPRequestHandler):

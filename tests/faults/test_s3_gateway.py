@@ -3,8 +3,7 @@
 import pytest
 
 from gangline.errors import StorageError
-from gangline.faults.proxy import FaultProxy
-from gangline.faults.rules import FaultRule
+from gangline.faults.proxy import FaultProxy, FaultRule
 from gangline.faults.s3_gateway import S3Gateway
 from gangline.storage.folder.store import FolderStore
 from gangline.storage.open import open_store

@@ -35,8 +35,7 @@ from tests.train.gang import KEY, ROOT, Gang, Generation, start_warm
 
 from gangline import procfs
 from gangline.checkpoint.format.stored_tensors import stored_digests
-from gangline.faults.proxy import FaultProxy
-from gangline.faults.rules import FaultRule
+from gangline.faults.proxy import FaultProxy, FaultRule
 from gangline.federated.rounds import MOST_LOST
 from gangline.flare.coordinator import MODULE
 from gangline.spec.plan import CheckpointPolicy, Plan

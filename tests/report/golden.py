@@ -5,8 +5,7 @@ from pathlib import Path
 from tests.report import records
 
 from gangline.report.comparison.compare import compare
-from gangline.report.comparison.html import render_html_comparison
-from gangline.report.comparison.markdown import render_markdown_comparison
+from gangline.report.comparison.pages import render_html_comparison, render_markdown_comparison
 from gangline.report.comparison.text import render_comparison
 from gangline.report.run.html import render_html
 from gangline.report.run.junit import render_junit

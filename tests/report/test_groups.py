@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.report.records import passed
 
-from gangline.report.groups import MOST_GROUPS, group_rows
+from gangline.report.gang_bars import MOST_GROUPS, group_rows
 from gangline.report.run.html import render_html
 from gangline.report.run.markdown import render_markdown
 from gangline.report.run.terminal import page

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.report.records import passed
 
-from gangline.report.matrix_updates import MOST_ROWS, owner_picture, updates_words
+from gangline.report.gang_bars import MOST_ROWS, owner_picture, updates_words
 from gangline.report.run.html import render_html
 from gangline.spec.measurements import LateUpdates, MatrixUpdates, RankUpdateCount, Training
 

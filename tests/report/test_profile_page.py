@@ -3,8 +3,7 @@
 import pytest
 from tests.report.browser import CHROMIUM, Browser
 
-from gangline.report.profile_page import render_profile_page
-from gangline.report.profile_text import duration, render_profile
+from gangline.report.profile import duration, render_profile, render_profile_page
 from gangline.spec.gang.profiling import Operator, ProfiledStep, ProfileSummary
 
 HOSTILE = "<script>alert(1)</script>"

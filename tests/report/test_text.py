@@ -16,9 +16,9 @@ from gangline.report.text import (
     place,
     quantity,
     short,
-    step_time,
     visible,
 )
+from gangline.units import format_step
 
 EVIL = "\x1b[31mred\x1b[0m\x07 \u202eevil\u2066 \r\nnext\x00 \u200bline\ud800"
 
@@ -77,7 +77,7 @@ def test_quantities_read_as_people_write_them():
     assert [percent(0.894), percent(0.028), percent(0.016, signed=True), percent(-0.38, signed=True)] == [
         "89 %", "2.8 %", "+1.6 %", "-38 %",
     ]  # fmt: skip
-    assert [step_time(0.1254), step_time(2.0), short("sha256:abcdef0123"), short(None)] == [
+    assert [format_step(0.1254), format_step(2.0), short("sha256:abcdef0123"), short(None)] == [
         "125 ms", "2.0 s", "abcdef01", "-",
     ]  # fmt: skip
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from tests.report.records import passed
 
+from gangline.report.gang_bars import worker_rows, workers_words
 from gangline.report.run.html import render_html
 from gangline.report.run.markdown import render_markdown
 from gangline.report.run.terminal import page
-from gangline.report.workers import worker_rows, workers_words
 from gangline.spec.parameter_server import WorkersSummary, WorkerTotals
 
 FOUND = WorkersSummary(

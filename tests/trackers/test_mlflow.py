@@ -11,8 +11,7 @@ import pytest
 from tests.tools.__main__ import TOOLS, tools_folder
 from tests.trackers.mlflow_server import Door
 
-from gangline.faults.proxy import FaultProxy
-from gangline.faults.rules import FaultRule
+from gangline.faults.proxy import FaultProxy, FaultRule
 from gangline.spec.config.site_tables import TrackTable
 from gangline.trackers import child, mlflow
 from gangline.trackers.protocol import Point, TrackedRun, TrackerError, WriterSettings

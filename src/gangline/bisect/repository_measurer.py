@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
-from gangline.bisect.recorded_values import CommitValues, MetricAtStep, read_values
-from gangline.bisect.surroundings import Surroundings, surroundings_now
+from gangline.bisect.recorded_values import CommitValues, MetricAtStep, Surroundings, read_values, surroundings_now
 from gangline.build import code_layer
 from gangline.errors import BuildError, ConfigError, NonFiniteError, TrainingError
 from gangline.line.gangs.follow import GangUnreachable

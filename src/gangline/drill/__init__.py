@@ -10,7 +10,7 @@
             0 held, 60 broken, 10 not injected
     catalogue.DRILLS: name -> DrillKind(name, row, text, target, seconds, stalls)
 
-`fault_actions` applies the faults, `evaluate` knows what each drill promises, `history` reads what was recorded.
+`setup` applies the faults, `evaluate` knows what each drill promises, `history` reads what was recorded.
 
 The run must be the caller's own, train on this machine, and the site must allow the drill (`drill.allow`; with a
 store in a local folder all are allowed). A drilled run stays a candidate: it is never published.

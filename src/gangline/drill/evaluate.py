@@ -6,10 +6,8 @@ Promises beyond recovery and one lost interval are those of each drill; broken o
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from gangline.drill.availability import Availability, describe_effect
 from gangline.drill.catalogue import DrillKind
-from gangline.drill.history import Aftermath, Injection
-from gangline.drill.sample_counts import SampleCounts
+from gangline.drill.history import Aftermath, Availability, Injection, SampleCounts, describe_effect
 from gangline.errors import NonFiniteError, OutOfMemoryError
 from gangline.line.results.ledger import with_drill_loss
 from gangline.spec.measurements import Drill
@@ -124,7 +122,8 @@ def _broken(kind: DrillKind, injection: Injection, after: Aftermath, interval: i
         found.append(f"{cause}lost {after.lost_steps} steps, promised at most {interval}")
     if kind.name in {"kill-rank", "kill-twice"} and after.detect_seconds is None:
         found.append("no keeper noticed")
-    return found + list(PROMISES.get(kind.name, no_promises)(injection, after))
+    promises = PROMISES.get(kind.name)
+    return found + (list(promises(injection, after)) if promises else [])
 
 
 def _broken_otherwise(kind: DrillKind, injection: Injection, after: Aftermath, seen: DrillObservations) -> list[str]:
@@ -157,12 +156,6 @@ MOST_CHARGES = 2
 """Charged restarts for two kills; one if the second comes within a second."""
 SLOWER, SLACK_SECONDS = 1.5, 0.1
 """Limit of a step during an outage: a multiple of the usual time, and seconds for a busy machine."""
-
-
-def no_promises(injection: Injection, after: Aftermath) -> Iterator[str]:
-    """Promise nothing further."""
-    del injection, after
-    yield from ()
 
 
 def _freeze(injection: Injection, after: Aftermath) -> Iterator[str]:

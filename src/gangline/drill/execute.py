@@ -13,15 +13,21 @@ from typing import Literal
 from gangline.checkpoint.format.folder import CheckpointFolder
 from gangline.checkpoint.format.manifest import ListedCheckpoint, RefusedCheckpoint, list_checkpoints
 from gangline.checkpoint.format.stored_tensors import stream_tensor
-from gangline.drill.availability import Availability, availability
-from gangline.drill.catalogue import require_local_target
+from gangline.drill.catalogue import DrillRequest, DrillTarget, require_local_target
 from gangline.drill.evaluate import DrillObservations, InvariantResult, evaluate, not_injected, was_saving, with_drill
-from gangline.drill.fault_actions import describe_fault
-from gangline.drill.history import Aftermath, DrillHistory, Injection, aftermath
+from gangline.drill.history import (
+    Aftermath,
+    Availability,
+    DrillHistory,
+    Injection,
+    SampleCounts,
+    aftermath,
+    availability,
+    count_samples,
+    with_redone_steps,
+)
 from gangline.drill.invariants import invariants
-from gangline.drill.sample_counts import SampleCounts, count_samples, with_redone_steps
 from gangline.drill.setup import DrillSetup
-from gangline.drill.target import DrillRequest, DrillTarget
 from gangline.errors import ConfigError, GanglineError, NonFiniteError, OutOfMemoryError, UsageError
 from gangline.faults.process_faults import last_step
 from gangline.launch.local.folder import GangFolder
@@ -286,7 +292,9 @@ def watch_recovery(
         effect = availability_of(target, history, injection)
         if effect is None:
             _report_recovery(after, tell, reported, target.kind.target)
-            _report_end(after, injection, tell, reported, target.kind.target)
+            if injection.ends is not None and after.exit_code is not None and "end" not in reported:
+                reported.add("end")
+                tell(f"end      exit {after.exit_code}    {target.kind.target}")
         else:
             _report_effect(effect, tell, reported, target)
         is_over = ended if injection.ends is not None else _is_past(after, effect)
@@ -306,7 +314,7 @@ def availability_of(target: DrillTarget, history: DrillHistory, injection: Injec
 
 def describe_injection(target: DrillTarget, injection: Injection) -> str:
     """The line of the report on the injection."""
-    return f"inject   +0.0 s   {describe_fault(target)} at step {injection.step}"
+    return f"inject   +0.0 s   {target.fault} at step {injection.step}"
 
 
 def _opening_problem(store: ObjectStore, found: ListedCheckpoint, key: bytes) -> str:
@@ -367,15 +375,6 @@ def _report_recovery(after: Aftermath, tell: Callable[[str], None], reported: se
         ranks = f", world size {after.world_size}" if after.world_size else ""
         opened = f", opened from {_SOURCES[after.source]}" if after.source else ""
         tell(f"recover  +{after.recover_seconds:.1f} s   first new step {after.new_step}{ranks}{opened}    {target}")
-
-
-def _report_end(
-    after: Aftermath, injection: Injection, tell: Callable[[str], None], reported: set[str], target: str
-) -> None:
-    """Report once that a gang has ended which was expected to end."""
-    if injection.ends is not None and after.exit_code is not None and "end" not in reported:
-        reported.add("end")
-        tell(f"end      exit {after.exit_code}    {target}")
 
 
 def _report_effect(effect: Availability, tell: Callable[[str], None], reported: set[str], target: DrillTarget) -> None:

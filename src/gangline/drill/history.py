@@ -1,12 +1,15 @@
-"""Events of ranks and keepers around a fault, and the aftermath they show."""
+"""Events of ranks and keepers around a fault, and what they show: the aftermath, effects of an outage, samples."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from gangline.errors import StorageError
+from gangline.line.results.training_summary import summarize_training
 from gangline.spec.gang.status import read_event
+from gangline.spec.measurements import Samples
 from gangline.spec.record import SLOW
 from gangline.storage.folder.safe_paths import read_below
 
@@ -28,9 +31,18 @@ class DrillHistory:
         keepers = [event for path in sorted(home.glob("keeper-*.jsonl")) for event in _events(home, path)]
         return DrillHistory(ranks=_ordered(ranks), keepers=_ordered(keepers))
 
+    def of_rank_0(self, name: str, *, after: float = float("-inf"), before: float = float("inf")) -> list[Event]:
+        """Events `name` of rank 0 between two times of the monotonic clock."""
+        return [e for e in self.ranks if e["event"] == name and e["rank"] == 0 and after < e["mono"] <= before]
+
     def steps(self, *, after: float = float("-inf"), before: float = float("inf")) -> list[Event]:
         """Steps that rank 0 finished between two times of the monotonic clock."""
-        return [e for e in self.ranks if e["event"] == "step" and e["rank"] == 0 and after < e["mono"] <= before]
+        return self.of_rank_0("step", after=after, before=before)
+
+    def step_seconds(self, generation: int, *, after: float = float("-inf"), before: float) -> float | None:
+        """Median seconds of a step of `generation` between two times; None if there are too few."""
+        times = [e["mono"] for e in self.steps(after=after, before=before) if e["generation"] == generation]
+        return median(later - earlier for earlier, later in pairwise(times)) if len(times) > 1 else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,7 +113,7 @@ class Aftermath:
     bad_saves: tuple[int, ...] = ()
     """Saved steps that should not exist, because the gang was expected to end before."""
     world_size: int | None = None
-    breaks: tuple[str, ...] = field(default=())
+    breaks: tuple[str, ...] = ()
     """Broken promises, as sentences."""
 
 
@@ -117,7 +129,7 @@ def aftermath(history: DrillHistory, injection: Injection) -> Aftermath:
     charged = sum(bool(e.get("charged")) for e in restarts)
     reached = max([injection.step, *(e["step"] for e in history.steps(before=injection.mono))])
     restarts_gang = bool(generations) or (injection.seconds is None and not injection.stays)
-    back = _resumed_events(history, injection)
+    back = history.of_rank_0("resumed", after=injection.mono)  # by a new generation or a rollback
     new = [
         e for e in history.steps(after=injection.mono) if not restarts_gang or e["generation"] > injection.generation
     ]
@@ -127,11 +139,13 @@ def aftermath(history: DrillHistory, injection: Injection) -> Aftermath:
     first = new[0] if goes_back and new else progress
     resumed = int(back[0]["step"]) if back else 0 if restarts_gang else reached
     durable, saves_failed = _saved(history, injection)
+    answers = (e["answer"] for e in history.ranks if e["event"] == "non_finite" and e["mono"] > injection.mono)
     ended = next(
         (e["exit_code"] for e in history.keepers if e["event"] == "ended" and e["mono"] > injection.mono), None
     )
     if injection.ends is not None:
-        first, progress, resumed = None, None, _last_saved(history)
+        first, progress = None, None
+        resumed = max((e["step"] for e in history.ranks if e["event"] == "saved"), default=0)
     return Aftermath(
         detect_seconds=detected["mono"] - injection.mono if detected else None,
         detected=_sentence(detected, charged) if detected else "",
@@ -149,10 +163,10 @@ def aftermath(history: DrillHistory, injection: Injection) -> Aftermath:
         saves=any(e["event"] in _SAVES for e in history.ranks),
         restarts=len(restarts),
         charged=charged,
-        usual_step=_usual_step(history, injection),
+        usual_step=history.step_seconds(injection.generation, before=injection.mono),
         source=str(back[0].get("source", "")) if back else "",
         exit_code=ended,
-        answer=_answer(history, injection),
+        answer=str(next(answers, "")),
         bad_saves=_bad_saves(history, injection),
         world_size=generations[-1].get("world_size") if generations else None,
         breaks=tuple(steps_backwards(history)),
@@ -184,11 +198,6 @@ def steps_backwards(history: DrillHistory) -> list[str]:
             found.append(f"step {event['step']} followed step {last}")
         last = event["step"]
     return found
-
-
-def _usual_step(history: DrillHistory, injection: Injection) -> float | None:
-    times = [e["mono"] for e in history.steps(before=injection.mono) if e["generation"] == injection.generation]
-    return median(later - earlier for earlier, later in pairwise(times)) if len(times) > 1 else None
 
 
 def _saved(history: DrillHistory, injection: Injection) -> tuple[int, bool]:
@@ -231,20 +240,6 @@ def _exit_sentence(exited: Event) -> str:
     return f"rank {exited['rank']} ended with {exited['code']}"
 
 
-def _resumed_events(history: DrillHistory, injection: Injection) -> list[Event]:
-    """Checkpoints opened after the injection, by a new generation or a rollback."""
-    return [e for e in history.ranks if e["event"] == "resumed" and e["rank"] == 0 and e["mono"] > injection.mono]
-
-
-def _last_saved(history: DrillHistory) -> int:
-    return max((e["step"] for e in history.ranks if e["event"] == "saved"), default=0)
-
-
-def _answer(history: DrillHistory, injection: Injection) -> str:
-    found = (e["answer"] for e in history.ranks if e["event"] == "non_finite" and e["mono"] > injection.mono)
-    return str(next(found, ""))
-
-
 def _bad_saves(history: DrillHistory, injection: Injection) -> tuple[int, ...]:
     if injection.ends is None:
         return ()
@@ -258,3 +253,110 @@ def _events(home: Path, path: Path) -> list[Event]:
 
 def _ordered(events: list[Event]) -> tuple[Event, ...]:
     return tuple(sorted(events, key=lambda event: float(event["mono"])))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Availability:
+    """Effect of an outage of the store on a gang; seconds and steps of rank 0."""
+
+    steps: int = 0
+    """Steps finished during the fault."""
+    usual_step: float | None = None
+    """Median seconds of a step before it."""
+    step_during: float | None = None
+    """Median seconds of a step during it."""
+    met_step: int | None = None
+    """First step with a save during it; None if no save was due."""
+    met_seconds: float | None = None
+    failed: int = 0
+    """Saves that the ranks reported as failed."""
+    failed_seconds: float | None = None
+    """Time from the injection to the first failure."""
+    said: str = ""
+    """Reason of the first failure."""
+    durable_step: int | None = None
+    """Step of the first durable save after the fault ended (of a slow store: after it began)."""
+    durable_seconds: float | None = None
+    """Seconds from then on."""
+    gave_up: bool = False
+    """A rank exited with 40, because no save succeeded for too long."""
+    ended: bool = False
+    """The gang has ended."""
+
+
+def availability(history: DrillHistory, injection: Injection, *, slow: bool = False) -> Availability:
+    """The effect of the outage `injection`; `slow` if the store only slowed down."""
+    over = injection.mono + (injection.seconds or 0.0)
+    during = history.steps(after=injection.mono, before=over)
+    met = next((e for e in during if injection.saves_at(e["step"])), None)
+    since = injection.mono if slow else over
+    failed = history.of_rank_0("save_failed", after=injection.mono)
+    saved = history.of_rank_0("saved", after=since)
+    durable = next((e for e in saved if met is not None and e["step"] >= met["step"]), None)
+    codes = (e["code"] for e in history.keepers if e["event"] == "rank_exited" and e["mono"] > injection.mono)
+    return Availability(
+        steps=len(during),
+        usual_step=history.step_seconds(injection.generation, before=injection.mono),
+        step_during=history.step_seconds(injection.generation, after=injection.mono, before=over),
+        met_step=met["step"] if met else None,
+        met_seconds=met["mono"] - injection.mono if met else None,
+        failed=len(failed),
+        failed_seconds=failed[0]["mono"] - injection.mono if failed else None,
+        said=str(failed[0].get("reason", "")) if failed else "",
+        durable_step=durable["step"] if durable else None,
+        durable_seconds=durable["mono"] - since if durable else None,
+        gave_up=StorageError.exit_code in codes,
+        ended=any(e["event"] == "ended" for e in history.keepers),
+    )
+
+
+def describe_effect(effect: Availability) -> str:
+    """One sentence: steps during the fault, failed saves, the first durable save."""
+    failed = f", {effect.failed} save{'s' if effect.failed != 1 else ''} failed" if effect.failed else ""
+    durable = f", then step {effect.durable_step} was durable" if effect.durable_step is not None else ""
+    return f"{effect.steps} steps meanwhile{failed}{durable}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleCounts:
+    """Samples of a training by fate."""
+
+    lost: int = 0
+    """Samples in no step that counts, though the training passed them and did not skip them on purpose."""
+    twice: int = 0
+    """Samples in two steps that count."""
+    left_out: int = 0
+    """Skipped on purpose, in a step that was not finite."""
+    again: int = 0
+    """Samples of steps that a later generation or a rollback repeated; they count once."""
+    unknown: int = 0
+    """Samples in steps before a checkpoint that no rank survived to report."""
+    counted: bool = True
+    """False: the steps report no samples, and whole batches are assumed."""
+
+
+def count_samples(history: DrillHistory, *, batch: int) -> SampleCounts:
+    """Count by the events of rank 0, with gaps from other ranks; `batch` samples for a step that reports none."""
+    ranks = sorted({each["rank"] for each in history.ranks} - {0})
+    first, *others = [[_with_span(e, batch) for e in history.ranks if e["rank"] == rank] for rank in (0, *ranks)]
+    has_spans = all("span" in each for each in history.ranks if each["rank"] == 0 and each["event"] == "step")
+    found = summarize_training(lambda: [first], peers=others).samples or Samples(trained=0)
+    return SampleCounts(
+        lost=found.lost, twice=found.repeated, left_out=found.skipped, again=found.again, unknown=found.unknown,
+        counted=has_spans,
+    )  # fmt: skip
+
+
+def with_redone_steps(samples: SampleCounts, *, steps: int, batch: int) -> SampleCounts:
+    """`samples` with at least `steps` times `batch` repeated, a number from the heartbeat.
+
+    A rank writes events some steps late, so the last ones before a kill are in no file.
+    """
+    return replace(samples, again=max(samples.again, steps * batch))
+
+
+def _with_span(event: Event, batch: int) -> Event:
+    """The step with its samples; if it reports none, as if all steps took whole batches."""
+    if event["event"] != "step":
+        return event
+    return {"span": [(event["step"] - 1) * batch, event["step"] * batch], **event}

@@ -11,12 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from gangline.drill.catalogue import DRILLS, choose_drill
+from gangline.drill.catalogue import DRILLS, DrillRequest, choose_drill
 from gangline.drill.execute import DrillContext, DrillOutcome, execute_drill, record_result
 from gangline.drill.setup import DrillSetup, NoSetup, launcher_opener, open_setup
-from gangline.drill.target import DrillRequest
 from gangline.errors import CancelledError, ConfigError, GanglineError, UsageError
 from gangline.launch.protocol import GangEvent
 from gangline.line.record import runs
@@ -112,9 +110,7 @@ def _totals(found: Sequence[DrillRow]) -> str:
     return f"{', '.join(counts)}; {samples}"
 
 
-EXIT_CODES: dict[Literal["held", "held_late", "broken", "not_struck"], int] = {
-    "held": 0, "held_late": 0, "broken": 60, "not_struck": 10
-}  # fmt: skip
+EXIT_CODES = {"held": 0, "held_late": 0, "broken": 60, "not_struck": 10}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

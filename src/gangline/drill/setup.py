@@ -13,12 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from gangline.drill.fault_actions import apply_fault
-from gangline.drill.target import DrillRequest, DrillTarget
+from gangline.drill.catalogue import DrillRequest, DrillTarget
 from gangline.errors import ConfigError, UsageError
-from gangline.faults.process_faults import lose_node
-from gangline.faults.proxy import FaultProxy
-from gangline.faults.rules import FaultRule
+from gangline.faults.process_faults import freeze_rank, kill_rank, lose_node, slow_rank, stop_rank
+from gangline.faults.proxy import FaultProxy, FaultRule
 from gangline.faults.s3_gateway import S3Gateway
 from gangline.launch.local import LocalLauncher
 from gangline.launch.local.folder import GangFolder
@@ -122,7 +120,7 @@ class NoSetup:
 
     def inject(self, home: Path, target: DrillTarget) -> float:
         mono = time.monotonic()
-        apply_fault(home, target)
+        _ACTIONS[target.kind.name](home, target)
         return mono
 
 
@@ -214,7 +212,8 @@ def open_setup(request: DrillRequest, store: ObjectStore) -> Iterator[DrillSetup
         yield makers[request.kind.setup]()
         return
     with S3Gateway(store) as gateway, FaultProxy("127.0.0.1", gateway.port, seed=request.seed) as proxy:
-        _check_s3(gateway, proxy)
+        # a ConfigError if the S3 client, which ranks need, is not installed
+        open_store(S3Gateway.url(proxy.port), credentials=gateway.credentials).list("", limit=1)
         outage = StoreOutage(gateway, proxy)
         try:
             yield ProxiedStore(gateway, proxy, outage)
@@ -254,6 +253,41 @@ class _SetupLauncher(LocalLauncher):
         return super().submit(self._rig.change(podset, self._all) if podset.role == "train" else podset)
 
 
-def _check_s3(gateway: S3Gateway, proxy: FaultProxy) -> None:
-    """Raises ConfigError if the S3 client, which ranks need, is not installed."""
-    open_store(S3Gateway.url(proxy.port), credentials=gateway.credentials).list("", limit=1)
+HANG_SECONDS = 900.0
+"""A hanging rank continues after this time, if no watchdog has ended it."""
+SLOW_SHARE = 0.5
+"""Share of its time for which a slow rank is stopped."""
+AGAIN_SECONDS = 60.0
+"""Time limit for the ranks of the next generation to start, before the second kill."""
+RESIZE_FILE = "resize.json"
+"""Request that the keeper reads in its folder; format in `keeper.ipc`."""
+
+
+def _kill_twice(home: Path, target: DrillTarget) -> None:
+    folder = GangFolder(home)
+    before = folder.keeper(0)
+    kill_rank(home, target.rank)
+    deadline = time.monotonic() + AGAIN_SECONDS
+    while time.monotonic() < deadline:
+        now = folder.keeper(0)
+        if now and before and now.generation > before.generation and str(target.rank) in now.ranks:
+            kill_rank(home, target.rank)
+            return
+        time.sleep(0.01)
+    raise UsageError(f"rank {target.rank} did not come back within {AGAIN_SECONDS:g} s of the first kill")
+
+
+_ACTIONS: dict[str, Callable[[Path, DrillTarget], object]] = {
+    "kill-rank": lambda home, target: kill_rank(home, target.rank),
+    "kill-twice": _kill_twice,
+    "freeze-rank": lambda home, target: freeze_rank(home, target.rank, _duration(target)),
+    "hang-rank": lambda home, target: freeze_rank(home, target.rank, HANG_SECONDS),
+    "slow-rank": lambda home, target: slow_rank(home, target.rank, _duration(target), share=SLOW_SHARE),
+    "stop": lambda home, target: stop_rank(home, target.rank),
+    "resize": lambda home, target: GangFolder(home).write_inside(RESIZE_FILE, {"ranks": target.ranks}),
+}
+
+
+def _duration(target: DrillTarget) -> float:
+    assert target.seconds is not None, f"{target.kind.name} has a duration"
+    return target.seconds

@@ -8,10 +8,9 @@ from itertools import groupby, pairwise
 from pathlib import PurePosixPath
 
 from gangline.init.console_scripts import ConsoleScript, console_scripts
-from gangline.init.declared_stages import UNKNOWN, DeclaredStage, declared_stages
-from gangline.init.dvc_data import DvcData
+from gangline.init.declared_stages import UNKNOWN, DeclaredStage, DvcData, declared_stages
 from gangline.init.package_locks import guess_lock
-from gangline.init.python_files import PythonFiles
+from gangline.init.script_analysis import PythonFiles
 from gangline.init.script_choice import ScriptChoice, choose_script, is_source, likelihood
 from gangline.init.training_script import SCRIPT_KINDS, STARTS_ITS_OWN, Script, ScriptOption
 from gangline.spec.config.line import PublishTable

@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 
 from gangline.errors import UsageError
 from gangline.init.console_scripts import ConsoleScript
-from gangline.init.python_files import PythonFiles, is_in_package
 from gangline.init.python_module import PythonModule
+from gangline.init.script_analysis import PythonFiles, is_in_package
 from gangline.init.training_script import Script
 from gangline.spec.config.problems import refusal
 

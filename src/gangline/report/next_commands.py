@@ -118,18 +118,13 @@ def _way_to_compare(base: Record, this: Record, *, needs_band: bool, missing: Se
     if base.inputs.data != this.inputs.data:
         return _same_data(base, this)
     if needs_band:
-        return _band(base)
+        if not base.inputs.values.get("project.command"):
+            return f"set evaluate.seeds = 3, then: gangline run --commit {short(base.commit.sha)} --again"
+        works = "evaluate.seeds = 3 where the program reads its seed, else tolerance_percent in [[gate.quality]]"
+        return f"set {works}, commit, then: gangline run; gangline diff"
     if missing:
         return f"report {missing[0]}, too, in one commit: its run has both names"
     return f"gangline show {this.run.id}"
-
-
-def _band(base: Record) -> str:
-    """A program that was trained with several seeds shows whether it reads its seed."""
-    if not base.inputs.values.get("project.command"):
-        return f"set evaluate.seeds = 3, then: gangline run --commit {short(base.commit.sha)} --again"
-    works = "evaluate.seeds = 3 where the program reads its seed, else tolerance_percent in [[gate.quality]]"
-    return f"set {works}, commit, then: gangline run; gangline diff"
 
 
 def _same_data(base: Record, this: Record) -> str:

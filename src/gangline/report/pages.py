@@ -8,9 +8,9 @@ from markupsafe import Markup
 from gangline.report import facts, palette, svg
 from gangline.report.facts import phases_of
 from gangline.report.inputs import input_digests, version_rows
-from gangline.report.lost_time import drill_result, lost_work
-from gangline.report.text import change_words, clean, percent, place, quantity, share_words, short, step_time
-from gangline.units import format_bytes, format_count, format_number, format_seconds
+from gangline.report.text import change_words, clean, percent, place, quantity, share_words, short
+from gangline.report.training_facts import drill_result, lost_work
+from gangline.units import format_bytes, format_count, format_number, format_seconds, format_step
 
 
 def render_page(template: str, **values: object) -> str:
@@ -44,8 +44,8 @@ def template_environment(*loaders: BaseLoader) -> Environment:
     )
     environment.filters |= {
         "bytes": format_bytes, "count": format_count, "number": format_number, "seconds": format_seconds,
-        "percent": percent, "change_words": change_words, "share_words": share_words, "short": short, "step": step_time,
-        "quantity": quantity, "place": place, "time_of": facts.time_of,
+        "percent": percent, "change_words": change_words, "share_words": share_words, "short": short,
+        "step": format_step, "quantity": quantity, "place": place, "time_of": facts.time_of,
         "drill_result": drill_result, "lost_work": lost_work,
         "input_digests": input_digests, "version_rows": version_rows,
     }  # fmt: skip

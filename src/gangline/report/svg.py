@@ -82,6 +82,12 @@ def stage_bar(start: float, seconds: float, whole: float, state: str, title: str
     return svg(body, 100, 12, "stage", title)
 
 
+def share_bar(share: float, title: str) -> Markup:
+    """A share of the whole width; a number that is none draws nothing."""
+    body = rect((0, 1, 100 * min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0, 10), paint("blue"), title)
+    return svg(body, 100, 12, "stage", title)
+
+
 def heat_cell(share: float, title: str, *, outlier: bool) -> Markup:
     """One cell of the strip: stronger is a larger share of the rank's time; an outlier also carries a mark."""
     depth = 0.06 + 0.94 * min(max(share, 0.0), 1.0) ** 0.7

@@ -106,17 +106,12 @@ def short(digest: str | None, size: int = 8) -> str:
     return digest.removeprefix("sha256:")[:size] if digest else "-"
 
 
-def step_time(seconds: float) -> str:
-    """`125 ms` below a second: steps differ where whole seconds would not show it."""
-    return format_step(seconds)
-
-
 def quantity(value: float, unit: str = "") -> str:
     """A value in its unit as people say it: `539 MB`, `314 ms`, `6.5 k/s`, `2.375 nats`."""
     if unit == "B":
         return format_bytes(value)
     if unit == "s":
-        return step_time(value)
+        return format_step(value)
     if unit == "1/s":
         return f"{format_count(value)}/s"
     return f"{format_number(value)} {clean(unit, 20)}".rstrip()

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from gangline.report.run.html import render_html
-from gangline.report.search.html import render_html_search
+from gangline.report.search.pages import render_html_search
 from gangline.serve import pages
 from gangline.serve.api.dependencies import RUN, CallerDep, ServiceDep
 from gangline.serve.api.run import approve_fork_run, stop

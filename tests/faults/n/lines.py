@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from gangline.faults.proxy import FaultProxy
-from gangline.faults.rules import FaultRule
+from gangline.faults.proxy import FaultProxy, FaultRule
 from gangline.faults.s3_gateway import S3Gateway
 from gangline.storage.folder.store import FolderStore
 from gangline.storage.objects.protocol import ObjectStore

@@ -7,7 +7,7 @@ import pytest
 from tests.faults.n.lines import line_to_a_store
 
 from gangline.errors import CapacityError
-from gangline.faults.rules import FaultRule
+from gangline.faults.proxy import FaultRule
 from gangline.line.run import lease
 
 pytestmark = pytest.mark.row("N2", full="800 calls over lines that lose one request of ten, 200 leases")

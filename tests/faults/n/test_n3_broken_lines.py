@@ -13,7 +13,7 @@ from tests.faults.n.lines import line_to_a_store
 from tests.launch.kubernetes.served import MAPS, config_map, stand
 
 from gangline.errors import StorageError
-from gangline.faults.rules import FaultRule
+from gangline.faults.proxy import FaultRule
 from gangline.launch.kubernetes.client.api import ApiUnavailable
 
 pytestmark = pytest.mark.row("N3", full="1,000 broken lines to a store, 1,000 broken watches")

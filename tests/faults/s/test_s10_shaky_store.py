@@ -9,8 +9,7 @@ from minio.versioningconfig import VersioningConfig
 from tests.contracts.storage.servers import S3Server
 from tests.faults.s.shards import PREFIX, Training, assert_reads
 
-from gangline.faults.proxy import FaultProxy
-from gangline.faults.rules import FaultRule
+from gangline.faults.proxy import FaultProxy, FaultRule
 
 pytestmark = [pytest.mark.row("S10", full="200 saves, 1,000 writes"), pytest.mark.tools]
 SHAKY = (

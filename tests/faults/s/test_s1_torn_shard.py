@@ -8,8 +8,7 @@ from secrets import token_hex
 import pytest
 from tests.faults.s.shards import SHARD_BYTES, STEP_BYTES, Training, assert_reads
 
-from gangline.faults.proxy import FaultProxy
-from gangline.faults.rules import FaultRule
+from gangline.faults.proxy import FaultProxy, FaultRule
 from gangline.storage.folder.store import FolderStore
 
 pytestmark = pytest.mark.row("S1", full="256 cuts in each of three stores")

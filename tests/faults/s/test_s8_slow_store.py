@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from gangline.checkpoint.saver import Saver
-from gangline.faults.proxy import FaultProxy
-from gangline.faults.rules import FaultRule
+from gangline.faults.proxy import FaultProxy, FaultRule
 from gangline.storage.folder.store import FolderStore
 
 PREFIX = "runs/p/c/r/checkpoints"

@@ -11,8 +11,7 @@ from minio.versioningconfig import VersioningConfig
 from tests.faults.instruments.history import History, check
 
 from gangline.errors import StorageError
-from gangline.faults.proxy import FaultProxy
-from gangline.faults.rules import FaultRule
+from gangline.faults.proxy import FaultProxy, FaultRule
 
 pytestmark = pytest.mark.tools
 

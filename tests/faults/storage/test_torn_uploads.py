@@ -9,8 +9,7 @@ import pytest
 from tests.contracts.storage.servers import S3Server
 
 from gangline.errors import StorageError
-from gangline.faults.proxy import FaultProxy
-from gangline.faults.rules import FaultRule
+from gangline.faults.proxy import FaultProxy, FaultRule
 from gangline.storage.objects.multipart import MIN_PART_BYTES, abort_left_uploads
 
 pytestmark = pytest.mark.tools

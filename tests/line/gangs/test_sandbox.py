@@ -12,8 +12,8 @@ from gangline.launch.sandbox import find_engine
 from gangline.launch.sandbox.engines import OtherUser, Unconfined
 from gangline.line.gangs import sandbox as sandboxes
 from gangline.line.gangs.sandbox import hidden_path_in, sandbox_of
-from gangline.line.request.kept_home import KeptHome
 from gangline.line.request.run_request import CommitOrigin
+from gangline.line.request.trust import KeptHome
 from gangline.spec.config.site import ForgeTable, SandboxTable, ServeTable, Site, StoreTable
 
 FORK = CommitOrigin(branch="their-idea", pull_request=7, trust="fork")

@@ -11,8 +11,8 @@ from tests.line.records import record as make_record
 from gangline.errors import ConfigError, IntegrityError, TrainingError
 from gangline.launch.sandbox.environment import MissedVariables, missed_variables
 from gangline.line.gangs import podsets
+from gangline.line.gangs.gang_secrets import left_out_variables, refused_references, secret_names
 from gangline.line.gangs.launchers import gangs_root, secret_reader
-from gangline.line.gangs.train_secrets import left_out_variables, refused_references, secret_names
 from gangline.line.request.trust import rights_of
 from gangline.registry.run_artifacts import list_artifacts
 from gangline.report.run.terminal import page

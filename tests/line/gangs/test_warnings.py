@@ -3,7 +3,7 @@
 import pytest
 
 from gangline.launch.protocol import GangEvent
-from gangline.line.gangs.warnings import warning_of
+from gangline.line.gangs.follow import warning_of
 
 
 @pytest.mark.parametrize(

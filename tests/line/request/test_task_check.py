@@ -3,7 +3,7 @@
 import pytest
 
 from gangline.errors import ConfigError
-from gangline.line.request.task_check import check_task
+from gangline.line.request.run_request import check_task
 
 WRONG = {"elementwise": {"rule": "adan"}}
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.line.records import record
 
-from gangline.line.results.changed_gates import with_changes
+from gangline.line.stages.gate import with_changes
 from gangline.spec.codec import to_plain
 from gangline.spec.config.line import QualityGate
 from gangline.spec.measurements import Metric

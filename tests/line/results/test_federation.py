@@ -8,7 +8,7 @@ from tests.line.records import record as a_record
 
 from gangline.cli.view.run_view import PlainView
 from gangline.launch.protocol import GangEvent
-from gangline.line.results.federation import read_federation
+from gangline.line.results.training_summary import read_federation
 from gangline.line.stages.gate import judge_privacy
 from gangline.metrics.from_events import RankSeries
 from gangline.metrics.series_store import SeriesStore

@@ -12,8 +12,7 @@ from gangline.data.arrow_shards import ShardWriter
 from gangline.data.versions import list_datasets, resolve_dataset, set_alias, write_dataset
 from gangline.errors import ConfigError, GateError, IntegrityError
 from gangline.line.request.trust import data_access_of
-from gangline.line.stages.data_files import read_data
-from gangline.line.stages.dataset_versions import DatasetAccess
+from gangline.line.stages.data_files import DatasetAccess, read_data
 from gangline.line.stages.preview import preview
 from gangline.line.stages.tracked_files import FetchedFiles
 from gangline.signing.keys import signing_key

@@ -7,7 +7,7 @@ from tests.planner.cases import gpus, line
 from tests.planner.transformers import EIGHT, H100, transformer
 
 from gangline.errors import CapacityError
-from gangline.line.stages.start_now import choice_now
+from gangline.line.stages.preview import choice_now
 from gangline.planner.choice import choose_plan
 from gangline.spec.devices import FreeServers
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.report.browser import CHROMIUM, Browser
 
-from gangline.report.bisection.html import render_html_bisection
-from gangline.report.bisection.markdown import render_markdown_bisection
+from gangline.report.bisection.pages import render_html_bisection, render_markdown_bisection
 from gangline.report.bisection.text import Culprit, history_strip, render_bisection
 from gangline.report.comparison.types import FileChange
 from gangline.spec.bisect import BisectCommit, BisectState

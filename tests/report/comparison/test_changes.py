@@ -6,8 +6,7 @@ import pytest
 from tests.report import records
 
 from gangline.report.comparison.compare import compare
-from gangline.report.comparison.html import render_html_comparison
-from gangline.report.comparison.markdown import render_markdown_comparison
+from gangline.report.comparison.pages import render_html_comparison, render_markdown_comparison
 from gangline.report.comparison.text import render_comparison
 from gangline.report.run.html import render_html
 from gangline.spec.program_files import RuntimeReport, UndeclaredRead

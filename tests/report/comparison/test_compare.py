@@ -12,8 +12,7 @@ from tests.report import records
 from gangline.line.results.loss_curve import thin
 from gangline.line.stages.evaluate import compared_with_base
 from gangline.report.comparison.compare import compare
-from gangline.report.comparison.html import render_html_comparison
-from gangline.report.comparison.markdown import render_markdown_comparison
+from gangline.report.comparison.pages import render_html_comparison, render_markdown_comparison
 from gangline.report.comparison.text import render_comparison
 from gangline.report.comparison.types import ComparisonContext, FileChange
 from gangline.spec.config.line import Line, ProjectTable, TrainTable

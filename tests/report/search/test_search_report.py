@@ -9,8 +9,7 @@ from tests.report.browser import CHROMIUM, Browser
 from tests.report.test_browser import WIDER
 from tests.serve.pages.test_browser import CONTRAST
 
-from gangline.report.search.html import MOST_LINES, render_html_search
-from gangline.report.search.markdown import render_markdown_search
+from gangline.report.search.pages import MOST_LINES, render_html_search, render_markdown_search
 from gangline.report.search.text import other_trials, render_search, repeat_commands, rung_rows
 from gangline.spec.search import Trial
 

@@ -10,8 +10,7 @@ import pytest
 from tests.train.parameters.parts import heads_of, launch_parts, pushes_of, run_plan, until
 
 from gangline.errors import SIGKILL_CODE
-from gangline.faults.proxy import FaultProxy
-from gangline.faults.rules import FaultRule
+from gangline.faults.proxy import FaultProxy, FaultRule
 
 pytestmark = [pytest.mark.tools, pytest.mark.timeout(600)]
 SHAKY = (

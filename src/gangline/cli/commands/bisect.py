@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from gangline.bisect.bisection import BisectForecast, Bisection, BisectRequest, prepare
-from gangline.bisect.history import read_culprit
+from gangline.bisect.bisection import BisectForecast, Bisection, BisectRequest, prepare, read_culprit
 from gangline.cli.budget import YesOption, budget_hours, confirm_cost, hours_text
 from gangline.cli.options import HERE, FormatOption, JsonOption, OutOption, RepoOption, SiteOption, TargetOption
 from gangline.cli.output import print_json, print_or_write, terminal_width
@@ -106,11 +105,11 @@ def _trainings(forecast: BisectForecast) -> str:
 
 def _render(state: BisectState, culprit: Culprit | None, format_: str) -> str:
     if format_ == "markdown":
-        from gangline.report.bisection.markdown import render_markdown_bisection
+        from gangline.report.bisection.pages import render_markdown_bisection
 
         return render_markdown_bisection(state, culprit)
     if format_ == "html":
-        from gangline.report.bisection.html import render_html_bisection
+        from gangline.report.bisection.pages import render_html_bisection
 
         return render_html_bisection(state, culprit)
     return render_bisection(state, culprit, width=terminal_width()) + "\n"

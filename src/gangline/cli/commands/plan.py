@@ -114,7 +114,7 @@ def command(
 
 
 def _write_costs(found: "Preview", file: Path) -> None:
-    from gangline.line.stages.matrix_costs import measured_cost_table
+    from gangline.line.stages.optimizer_plan import measured_cost_table
 
     with spinner("timing updates of each shape"):
         text = measured_cost_table(found.request.line, found.profile, found.inventory, found.choice.device)
@@ -173,7 +173,7 @@ class PlanQuestion:
             found = planned(self.devices)
             if not self.now:
                 return found
-            from gangline.line.stages.start_now import choice_now, free_servers
+            from gangline.line.stages.preview import choice_now, free_servers
 
             if found.inventory.others:
                 found = planned(replace(found.inventory, others=()))

@@ -12,7 +12,7 @@ from gangline.cli.terminal import say, show_in_browser
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import storage_errors
 from gangline.line.results.profiles import Profile, read_profiles, request_profile, trace_key, wait_for_profile
-from gangline.report.profile_text import render_profile
+from gangline.report.profile import render_profile
 from gangline.spec.gang.profiling import parse_window
 from gangline.spec.model_picture import ModelPicture, picture_key
 from gangline.spec.output_limits import MOST_PICTURE_BYTES, MOST_TRACE_BYTES
@@ -88,7 +88,7 @@ def _draw_model(workspace: Workspace, record: Record, folder: Path) -> Path | No
 
 def _write(workspace: Workspace, record: Record, profile: Profile, folder: Path, *, with_traces: bool) -> Path:
     """Write the page of one window, and its traces next to it if requested."""
-    from gangline.report.profile_page import render_profile_page
+    from gangline.report.profile import render_profile_page
 
     keys = {each.rank: key for each in profile.summaries if (key := trace_key(profile, each))}
     links = keys

@@ -54,11 +54,11 @@ def _repository(workspace: Workspace, *records: Record) -> Repository | None:
 
 def _render(comparison: Comparison, format_: str) -> str:
     if format_ == "markdown":
-        from gangline.report.comparison.markdown import render_markdown_comparison
+        from gangline.report.comparison.pages import render_markdown_comparison
 
         return render_markdown_comparison(comparison)
     if format_ == "html":
-        from gangline.report.comparison.html import render_html_comparison
+        from gangline.report.comparison.pages import render_html_comparison
 
         return render_html_comparison(comparison)
     from gangline.report.comparison.text import WIDTH, render_comparison

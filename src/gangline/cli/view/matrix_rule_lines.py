@@ -10,11 +10,10 @@ from gangline.planner.choice import PlanChoice
 from gangline.planner.cost.memory import num_owners
 from gangline.planner.cost.optimizer import matrix_updates, optimizer_model
 from gangline.planner.layouts.layout import Layout
-from gangline.report.text import step_time
 from gangline.spec.config.line import Line
 from gangline.spec.forecast import Forecast, UpdateTraffic
 from gangline.spec.profile import MatrixWork, ModelProfile
-from gangline.units import format_bytes, format_count
+from gangline.units import format_bytes, format_count, format_step
 
 _RANKS_PLAN = "ranks plan the owners of their matrices, and tell their number"
 
@@ -74,8 +73,8 @@ def _owners(line: Line, choice: PlanChoice, profile: ModelProfile | None, *, why
 
 
 def _hidden(updates: UpdateTraffic) -> str:
-    granted = step_time(updates.hiding_seconds) if updates.hiding_seconds else "no"
+    granted = format_step(updates.hiding_seconds) if updates.hiding_seconds else "no"
     return (
         f"{granted} computing counts as hiding them ([plan] overlap of site.toml); if all of the pass did, it would "
-        f"wait for {step_time(updates.least_exposed_seconds)}"
+        f"wait for {format_step(updates.least_exposed_seconds)}"
     )

@@ -9,14 +9,14 @@ from gangline.planner.choice import PlanChoice
 from gangline.planner.layouts.layout import program_decides
 from gangline.planner.pool import gpu_table
 from gangline.report.facts import MARKS
-from gangline.report.text import percent, step_time
+from gangline.report.text import percent
 from gangline.spec.config.matrix_rule import read_matrix_rule
 from gangline.spec.config.optimizer import optimizer_problems
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import GradientBuckets
 from gangline.spec.plan import Candidate
-from gangline.units import counted, format_bytes, format_count, format_seconds
+from gangline.units import counted, format_bytes, format_count, format_seconds, format_step
 
 if TYPE_CHECKING:
     from gangline.line.stages.hypothetical import HypotheticalPlan
@@ -254,7 +254,7 @@ def _exposed(buckets: GradientBuckets) -> str:
     if buckets.exposed_seconds is None or buckets.best_exposed_seconds is None or buckets.latency_seconds is None:
         return f"{size}; what they leave exposed is not known: no such message was measured, and no latency is given"
     return (
-        f"{size}; {step_time(buckets.exposed_seconds)} after backward on a link of their own, "
-        f"{step_time(buckets.best_exposed_seconds)} with {buckets.best_count} "
-        f"(smallest message {step_time(buckets.latency_seconds)}, {buckets.latency_origin})"
+        f"{size}; {format_step(buckets.exposed_seconds)} after backward on a link of their own, "
+        f"{format_step(buckets.best_exposed_seconds)} with {buckets.best_count} "
+        f"(smallest message {format_step(buckets.latency_seconds)}, {buckets.latency_origin})"
     )

@@ -4,10 +4,10 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gangline.report.text import clean, step_time
+from gangline.report.text import clean
 from gangline.spec.forecast import MemoryCause
 from gangline.spec.plan import Candidate
-from gangline.units import format_bytes, format_seconds
+from gangline.units import format_bytes, format_seconds, format_step
 
 Row = tuple[str, Candidate]
 """A candidate, after the name that tells it from all others."""
@@ -162,7 +162,7 @@ def _cost(shown: Sequence[Row]) -> Iterator[_Column]:
 
 def step_words(seconds: float) -> str:
     """Seconds of a step to two digits behind the point, less than one in milliseconds: steps differ by little."""
-    return f"{seconds:.2f} s" if 1 <= seconds < 1000 else step_time(seconds)
+    return f"{seconds:.2f} s" if 1 <= seconds < 1000 else format_step(seconds)
 
 
 def money_words(money: float) -> str:

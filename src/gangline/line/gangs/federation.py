@@ -21,7 +21,6 @@ from gangline.spec.run_flags import stage
 from gangline.storage.objects.blobs import get_blob
 
 if TYPE_CHECKING:
-    from gangline.flare.kit import Kit
     from gangline.flare.orders import CoordinatorOrders
 
 Started = Callable[[Gang, int], object]
@@ -50,10 +49,17 @@ def carried(ctx: RunContext, started: Started) -> Iterator[Started]:
         return
     from gangline.federated.mailbox import MAILBOX  # numpy: few runs have a federation
     from gangline.flare.coordinator import MODULE
+    from gangline.flare.kit import ADMIN, SERVER, open_kit
     from gangline.flare.orders import prepare
+    from gangline.flare.server import require_nvflare
     from gangline.flare.supervisor import supervised
 
-    kit, admin = _kits(ctx.site)
+    table = ctx.site.federation
+    assert table.kit is not None, "the plan has members of the site"
+    assert table.admin is not None, "the rules of the site"
+    require_nvflare("federation.kit")
+    kit = open_kit(Path(table.kit).expanduser(), SERVER)
+    admin = open_kit(Path(parse_reference(table.admin).name).expanduser(), ADMIN)
     orders, layer = _orders(ctx)
     with ExitStack() as stack:
 
@@ -122,16 +128,3 @@ def _orders(ctx: RunContext) -> "tuple[CoordinatorOrders, bytes]":
     layer = get_blob(ctx.store, str(stage(ctx.record, "build").outputs["code"]))
     seconds = ctx.site.limits.run_seconds * _SHARE_OF_WAITING
     return make_orders(ctx.plan, layer, signing_key(ctx.site, ctx.environ), wait_seconds=seconds), layer
-
-
-def _kits(site: Site) -> "tuple[Kit, Kit]":
-    """Kits of the server and of the admin, before anything starts."""
-    from gangline.flare.kit import ADMIN, SERVER, open_kit
-    from gangline.flare.server import require_nvflare
-
-    table = site.federation
-    assert table.kit is not None, "the plan has members of the site"
-    assert table.admin is not None, "the rules of the site"
-    require_nvflare("federation.kit")
-    kit = open_kit(Path(table.kit).expanduser(), SERVER)
-    return kit, open_kit(Path(parse_reference(table.admin).name).expanduser(), ADMIN)

@@ -1,20 +1,30 @@
-"""Following a gang to its end; meanwhile cancellation and Ctrl-C stop it, and its credentials are renewed."""
+"""Following a gang to its end; meanwhile cancellation and Ctrl-C stop it, and its credentials are renewed.
+
+Its servers and its warnings go into the record: whether nodes are where they were placed, and the sentence of each
+event that is a warning. Every rank reports the same problem, and a second driver sees all events again: equal sentences
+are one warning.
+"""
 
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 from gangline.errors import CancelledError, ConfigError, GanglineError, StillRunning, StorageError
+from gangline.fabric.placement.verify import verify
+from gangline.fabric.probe.measured_links import LinkMeasurement, with_speeds
+from gangline.fabric.traffic.rings import rank_table
 from gangline.launch.protocol import Gang, GangEvent, GangGone, GangStatus
-from gangline.line.gangs.servers import rank_order, rank_tables
-from gangline.line.gangs.warnings import record_warning
+from gangline.line.gangs.stated_network import read_measurement
 from gangline.line.record.context import RunContext
 from gangline.spec.gang.status import GangEnd, saved_text
-from gangline.spec.record import STOPPED, GangInfo, Record, Waiting
-from gangline.units import now
+from gangline.spec.rank_order import RankOrder, SplitTile
+from gangline.spec.record import NOT_JUDGED, SLOW, SPLIT, STOPPED, Artifact, GangInfo, Record, Waiting
+from gangline.storage.objects.blobs import PREFIX, put_blob
+from gangline.units import format_seconds, now
 
 WATCH_SECONDS = 1.0
 WAITING_SECONDS = 10.0
@@ -215,3 +225,166 @@ def _renew(ctx: RunContext, gang: str, over: threading.Event) -> None:
         except GanglineError as error:
             pause = RENEW_AGAIN_SECONDS
             ctx.observer.note(f"the credentials of gang {gang} could not be renewed, trying again: {error}")
+
+
+_SHOWN = 4
+"""Tiles, and groups of each."""
+_KEPT_BY_VOLCANO = (
+    "; Volcano keeps them only where its scheduler has the plugin network-topology-aware (volcano-scheduler.conf) and"
+    " HyperNodes of tier 1 are these groups; configure both, then run it again"
+)
+
+
+def rank_order(ctx: RunContext, stage: str, status: GangStatus) -> RankOrder | None:
+    """Order of its nodes, with events of what is not as planned; None: their places or servers are not known."""
+    if not status.placed or len(status.placed) != len(status.servers):
+        return None
+    order = with_speeds(verify(status.placed, status.servers, tile=status.tile), _measured_links(ctx))
+    if order.num_moved:
+        first = order.moved[0]
+        ctx.record_event(
+            stage,
+            "placement",
+            f"{order.num_moved} of {len(status.servers)} nodes run on other servers than {status.placed_by} gave them,"
+            f" as node {first.node_rank} on {first.found} instead of {first.placed}",
+        )
+    if order.num_split:
+        how = _KEPT_BY_VOLCANO if ctx.site.launch.route == "volcano" else ""
+        ctx.record_event(stage, SPLIT, _split_words(order, status) + how)
+    return order
+
+
+def rank_tables(ctx: RunContext, status: GangStatus) -> tuple[Artifact, ...]:
+    """Where each rank is and what its leaf carries, for readers of switches' counters; none: groups are not known."""
+    groups = {server.name: f"{server.block}/{server.group}" for server in status.placed if server.group}
+    procs = ctx.output("plan", "procs_per_node")
+    if not (procs and groups and groups.keys() >= set(status.servers)):
+        return ()
+    data = rank_table(status.servers, groups, ranks_per_server=int(procs)).encode()
+    key = put_blob(ctx.store, data)
+    digest = key.removeprefix(PREFIX)
+    return (Artifact(kind="ranks", key=key, media_type="text/csv", size_bytes=len(data), sha256=digest),)
+
+
+def _split_words(order: RankOrder, status: GangStatus) -> str:
+    """Which tiles are in which groups."""
+    tiles = -(-len(status.servers) // status.tile)
+    shown = _first([_tile_words(each) for each in order.split], order.num_split or 0)
+    verb = "does" if order.num_split == 1 else "do"
+    return (
+        f"{order.num_split} of {tiles} tiles of {status.tile} nodes {verb} not share a group of servers as the plan"
+        f" wants: {', '.join(shown)}"
+    )
+
+
+def _first(words: list[str], count: int) -> list[str]:
+    """The first of `count` words, and how many are left out."""
+    return words[:_SHOWN] + ([f"{count - _SHOWN} more"] if count > _SHOWN else [])
+
+
+def _tile_words(tile: SplitTile) -> str:
+    names = [name.removeprefix("/") for name in tile.groups]
+    return f"nodes {tile.first} to {tile.last} on {' and '.join(_first(names, len(names)))}"
+
+
+def _measured_links(ctx: RunContext) -> LinkMeasurement | None:
+    """None: nothing was measured, or it cannot be read, for which no run fails."""
+    try:
+        return read_measurement(ctx.store)
+    except GanglineError:
+        return None
+
+
+WORKER_SLOW = "worker_slow"
+_SLOWNESS = (SLOW, NOT_JUDGED, WORKER_SLOW)
+
+
+def warning_of(event: GangEvent) -> str | None:
+    """The warning of an event; None if it is no problem, or comes with the gang's end."""
+    if event.kind == "restart":
+        return f"restart {event.data.get('generation')}: {event.text}"
+    if event.data.get("event") == "resized":
+        return f"generation {event.data.get('generation')}: {event.text}"
+    if event.data.get("event") in ("tiles_not_known", "evicted"):
+        return event.text
+    write = _WARNINGS.get(event.text)
+    return write(event.data) if write is not None else None
+
+
+Data = Mapping[str, Any]
+
+
+def _checkpoint_refused(data: Data) -> str:
+    return f"checkpoint refused, trying an older one: {data.get('file')}: {data.get('reason')}"
+
+
+def _save_failed(data: Data) -> str:
+    return f"the checkpoint of step {data.get('step')} could not be saved: {data.get('reason')}"
+
+
+def _metrics_not_served(data: Data) -> str | None:
+    """Every rank reports this for itself; one warning is enough."""
+    return f"training continues without: {data.get('reason')}" if data.get("rank") == 0 else None
+
+
+def _non_finite(data: Data) -> str | None:
+    if data.get("answer") == "stop":
+        return None
+    return f"step {data.get('step')} was not finite, the answer is {data.get('answer')}"
+
+
+def _slow(data: Data) -> str:
+    """Which rank slows the gang down, by how much, and in which phase."""
+    longer = f"{float(data.get('ratio') or 1.0):.2f} times as long as the others"
+    cost = f"{float(data.get('seconds') or 0.0) * 1e3:.1f} ms a step, most of it in {data.get('phase')}"
+    return f"rank {data.get('slow')} on node {data.get('node')} is slow since step {data.get('step')}: {longer}, {cost}"
+
+
+def _no_longer_slow(data: Data) -> str:
+    return f"rank {data.get('slow')} is as fast as the others again, at step {data.get('step')}"
+
+
+def _slow_answer(data: Data) -> str:
+    """How the gang responds to a slow rank."""
+    return f"step {data.get('step')}: {data.get('reason')}"
+
+
+def _not_judged(data: Data) -> str:
+    return str(data.get("reason"))
+
+
+def _worker_silent(data: Data) -> str:
+    silent = format_seconds(float(data.get("seconds") or 0.0))
+    return f"worker {data.get('worker')} has pushed nothing for {silent}; the others train on"
+
+
+def _worker_back(data: Data) -> str:
+    """How long a worker was missed, and how long it had no answer of the store, as it measured it."""
+    away, without = (float(data.get(name) or 0.0) for name in ("seconds", "without_store"))
+    why = f"; the store gave it no answer for {format_seconds(without)}" if without else ""
+    return f"worker {data.get('worker')} pushes again after {format_seconds(away)}{why}"
+
+
+def _worker_slow(data: Data) -> str:
+    ratio = float(data.get("ratio") or 1.0)
+    return f"worker {data.get('worker')} is slow: its blocks take {ratio:.1f} times as long as those of the others"
+
+
+def _version_damaged(data: Data) -> str:
+    return f"the newest version of shard {data.get('shard')} is damaged, the one before is taken: {data.get('reason')}"
+
+
+_WARNINGS: dict[str, Callable[[Data], str | None]] = {
+    "checkpoint_refused": _checkpoint_refused, "save_failed": _save_failed, "metrics_not_served": _metrics_not_served,
+    "non_finite": _non_finite, SLOW: _slow, "straggler_over": _no_longer_slow, "straggler_answered": _slow_answer,
+    NOT_JUDGED: _not_judged, "worker_silent": _worker_silent, "worker_back": _worker_back,
+    WORKER_SLOW: _worker_slow, "version_damaged": _version_damaged,
+}  # fmt: skip
+"""Function that words a warning, by the name of the event."""
+
+
+def record_warning(ctx: RunContext, stage: str, event: GangEvent) -> None:
+    """Send the warning of `event`, if it has one, to the observer and the record; equal warnings once."""
+    warning = warning_of(event)
+    if warning is not None and not any(warning == each.text for each in (*ctx.record.events, *ctx.pending)):
+        ctx.record_event(stage, SLOW if event.text in _SLOWNESS else "trouble", warning)

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from gangline.errors import ConfigError, GanglineError, IntegrityError, UsageError
 from gangline.launch.protocol import Launcher
 from gangline.launch.sandbox import Sandbox
+from gangline.line.gangs.gang_secrets import read_secret, read_source_secret
 from gangline.line.gangs.logs import stored_lines
 from gangline.line.gangs.sandbox import sandbox_of
-from gangline.line.gangs.shard_access import read_source_secret
 from gangline.line.gangs.slurm_site import slurm_inventory, slurm_root
 from gangline.line.gangs.stated_network import stated_network
-from gangline.line.gangs.train_secrets import read_secret
 from gangline.line.record.store import read_record
 from gangline.line.request.targets import launcher_of, parse_target
 from gangline.line.request.trust import Rights, require_scoped_credentials

@@ -9,8 +9,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from gangline.errors import ConfigError, TrainingError
 from gangline.line.gangs import launchers
 from gangline.line.gangs.federation import coordinator_variables
-from gangline.line.gangs.shard_access import shard_access, shard_variables, source_secrets
-from gangline.line.gangs.train_secrets import secret_names
+from gangline.line.gangs.gang_secrets import secret_names, shard_access, shard_variables, source_secrets
 from gangline.line.record.context import RunContext
 from gangline.line.request.trust import require_approval
 from gangline.spec import identity

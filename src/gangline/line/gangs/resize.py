@@ -15,7 +15,10 @@ def request_resize(store: ObjectStore, record: Record, ranks: int) -> Plan:
     Raises:
         UsageError: The run does not train, its plan has no such size, or its pods have no room for it.
     """
-    plan = _plan_of_training(store, record)
+    trains = stage(record, "train").state in {"waiting", "running"} and record.run.state != "ended"
+    if not trains or record.plan is None:
+        raise UsageError(f"{record.run.id} is not training: only a running gang can be resized")
+    plan = Plan.from_json(get_blob(store, record.plan.key))
     ready = sorted({plan.world_size, *(size.mesh.world_size for size in plan.sizes)})
     if len(ready) == 1:
         raise UsageError(
@@ -32,10 +35,3 @@ def request_resize(store: ObjectStore, record: Record, ranks: int) -> Plan:
         )
     store.put(resize_key(record.gang_prefix), ResizeRequest(ranks=ranks).to_json())
     return plan.at(ranks)
-
-
-def _plan_of_training(store: ObjectStore, record: Record) -> Plan:
-    trains = stage(record, "train").state in {"waiting", "running"} and record.run.state != "ended"
-    if not trains or record.plan is None:
-        raise UsageError(f"{record.run.id} is not training: only a running gang can be resized")
-    return Plan.from_json(get_blob(store, record.plan.key))

@@ -12,8 +12,8 @@ from pathlib import Path
 from gangline.launch.sandbox import Sandbox
 from gangline.launch.sandbox.module_runner import ModuleRunner
 from gangline.line.gangs.sandbox import local_runner, sandbox_of
-from gangline.line.request.kept_home import KeptHome, kept_home_of
 from gangline.line.request.targets import launcher_of
+from gangline.line.request.trust import KeptHome, kept_home_of
 from gangline.spec.config.site import Site
 from gangline.spec.record import Record, Trust
 from gangline.storage import site_paths

@@ -14,7 +14,7 @@ from gangline.launch.sandbox.host_paths import covers_of, hidden_paths, home_pat
 from gangline.launch.sandbox.module_runner import ModuleRunner
 from gangline.launch.sandbox.process_runner import ProcessRunner
 from gangline.launch.sandbox.view import holds_any, is_there
-from gangline.line.request.kept_home import FOLDER, KeptHome
+from gangline.line.request.trust import FOLDER, KeptHome
 from gangline.spec.config.secrets import is_reference, parse_reference
 from gangline.spec.config.site import Site
 from gangline.spec.gang.driver_orders import CACHES

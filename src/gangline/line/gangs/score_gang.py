@@ -17,8 +17,8 @@ from gangline.errors import CancelledError, GanglineError, IntegrityError, error
 from gangline.launch.protocol import Launcher
 from gangline.line.gangs import launchers
 from gangline.line.gangs.follow import RENEW_SECONDS
+from gangline.line.gangs.gang_secrets import shard_access, shard_variables, source_secrets
 from gangline.line.gangs.podsets import commits_python, on_cluster
-from gangline.line.gangs.shard_access import shard_access, shard_variables, source_secrets
 from gangline.line.request.targets import launcher_of, parse_target
 from gangline.line.request.trust import Rights
 from gangline.spec import identity

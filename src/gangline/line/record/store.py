@@ -8,7 +8,7 @@ A record has at most 256 KiB: what is stored elsewhere too is dropped first, nev
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from gangline.errors import CapacityError, IntegrityError, StorageError
@@ -146,12 +146,12 @@ def fit(record: Record) -> Record:
     Raises:
         IntegrityError: It is still too large: a value of the line holds what belongs into a file.
     """
-    for reduce in (_unreduced, *_REDUCTIONS):
-        record = reduce(record)
-        if len(record.to_json()) <= MAX_BYTES:
-            return record
+    size = 0
+    for each in _thinned(record):
+        if (size := len(each.to_json())) <= MAX_BYTES:
+            return each
     raise IntegrityError(
-        f"record of {record.run.id}: wanted at most {MAX_BYTES} bytes, found {len(record.to_json())} after thinning;"
+        f"record of {record.run.id}: wanted at most {MAX_BYTES} bytes, found {size} after thinning;"
         " keep large values in files of the repository, not in line.toml"
     )
 
@@ -193,32 +193,14 @@ def _fence(record: Record, driver: Driver | None) -> None:
         raise IntegrityError(f"two drivers hold token {driver.token} of {record.run.id}: {current.holder} came first")
 
 
-def _unreduced(record: Record) -> Record:
-    return record
-
-
-def _last_events(count: int) -> Callable[[Record], Record]:
-    return lambda record: replace(record, events=record.events[-count:])
-
-
-def _few_ranks(count: int) -> Callable[[Record], Record]:
-    return lambda record: replace(record, ranks=thin_ranks(record.ranks, count))
-
-
-def _few_candidates(record: Record) -> Record:
-    if record.plan is None:
-        return record
-    return replace(record, plan=replace(record.plan, candidates=record.plan.candidates[:8]))
-
-
-def _few_paths(record: Record) -> Record:
-    return replace(record, commit=replace(record.commit, changed=record.commit.changed[:20]))
-
-
-def _few_seeds(record: Record) -> Record:
-    return replace(record, curve=replace(record.curve, seed_points={}))
-
-
-_REDUCTIONS = (
-    _last_events(50), _few_ranks(32), _few_candidates, _few_paths, _few_ranks(16), _last_events(20), _few_seeds,
-)  # fmt: skip
+def _thinned(record: Record) -> Iterator[Record]:
+    """The record itself, then with less and less of what is stored elsewhere, too."""
+    yield record
+    yield (record := replace(record, events=record.events[-50:]))
+    yield (record := replace(record, ranks=thin_ranks(record.ranks, 32)))
+    if record.plan is not None:
+        yield (record := replace(record, plan=replace(record.plan, candidates=record.plan.candidates[:8])))
+    yield (record := replace(record, commit=replace(record.commit, changed=record.commit.changed[:20])))
+    yield (record := replace(record, ranks=thin_ranks(record.ranks, 16)))
+    yield (record := replace(record, events=record.events[-20:]))
+    yield replace(record, curve=replace(record.curve, seed_points={}))

@@ -1,8 +1,14 @@
-"""Request of a run: a commit (or the tree on disk) and its effective line. Equal requests have the same run id."""
+"""Request of a run: a commit (or the tree on disk) and its effective line. Equal requests have the same run id.
 
-from collections.abc import Sequence
+The task of a line is checked by its source: whether it exists and builds its own optimizer. User code is not imported.
+"""
+
+import ast
+import difflib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gangline.errors import ConfigError
 from gangline.git.branches import check_branch
@@ -14,12 +20,12 @@ from gangline.line.request.branch_protection import (
     named_branch_problem,
     read_protection,
 )
-from gangline.line.request.kept_home import KeptHome
-from gangline.line.request.task_check import MOST_MODULE_BYTES, check_task
+from gangline.line.request.trust import KeptHome
 from gangline.sanitize import clean, shown_name
 from gangline.spec import identity
 from gangline.spec.config.line import Line
 from gangline.spec.config.load import HOW_TO_BEGIN, PROJECT_NAME, PROTECTED_TABLES, line_digest, load_line_text
+from gangline.spec.config.optimizer import read_optimizer
 from gangline.spec.config.toml_text import MOST_BYTES, read_toml
 from gangline.spec.globs import any_matches
 from gangline.spec.record import CommitInfo, Trust
@@ -185,3 +191,76 @@ def _read_line(
 
     check_task(line.project.task, module, path=line.project.path, optimizer=line.optimizer)
     return line
+
+
+MOST_MODULE_BYTES = 500_000
+"""Size limit of the module of a task."""
+
+
+def check_task(
+    task: str | None, reader: Callable[[str], bytes | None], *, path: Sequence[str] = (),
+    optimizer: dict[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """Raise ConfigError for a `module:Class` that is not in the tree, or an invalid `[optimizer]`.
+
+    The message names what was searched for and the nearest name that exists.
+    """
+    if task is None:
+        return
+    module, _, name = task.partition(":")
+    stem = module.replace(".", "/")
+    files = [f"{root}{stem}{end}" for root in ("", *(f"{each}/" for each in path)) for end in (".py", "/__init__.py")]
+    found = next(((file, text) for file in files if (text := reader(file)) is not None), None)
+    if found is None:
+        in_src = any(reader(f"src/{stem}{end}") is not None for end in (".py", "/__init__.py"))
+        advice = 'project.path = ["src"] finds the one in src' if in_src else "add it"
+        raise ConfigError(
+            f"line.toml: project.task: wanted {task!r}, found neither {files[0]} nor {files[1]}; {advice}"
+        )
+    file, text = found
+    names = _names(file, text)
+    if name not in names and "*" not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        advice = f"write {module}:{near[0]}" if near else f"its classes: {', '.join(_classes(text)[:8]) or 'none'}"
+        raise ConfigError(f"line.toml: project.task: wanted {name} in {file}, found no such name; {advice}")
+    if optimizer and _uses_line_optimizer(text, name):
+        read_optimizer(optimizer)
+
+
+def _uses_line_optimizer(text: bytes, name: str) -> bool:
+    """Whether certainly neither the class nor a base, all of this module, defines `build_optimizer`."""
+    if b"build_optimizer" in text:
+        return False
+    classes = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
+    waiting, seen = [name], set[str]()
+    while waiting:
+        found = classes.get(each := waiting.pop())
+        if found is None or found.keywords or found.decorator_list:
+            return False
+        seen.add(each)
+        bases = [base.id if isinstance(base, ast.Name) else "" for base in found.bases]
+        waiting += [base for base in bases if base not in seen]
+    return True
+
+
+def _classes(text: bytes) -> list[str]:
+    """Top-level classes of a module, any of which a task can be."""
+    return [node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+
+
+def _names(file: str, text: bytes) -> set[str]:
+    """Names that a module binds anywhere; with `*` if it imports all names of another."""
+    try:
+        tree = ast.parse(text, file)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        reason = error if isinstance(error, (SyntaxError, ValueError)) else "it is nested too deeply"
+        raise ConfigError(f"line.toml: project.task: {file} is not valid Python: {reason}") from error
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.update((alias.asname or alias.name) for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names

@@ -21,7 +21,6 @@ from gangline.spec.program_files import (
     MOST_WRITERS,
     OUTPUTS,
     OUTPUTS_KIND,
-    OutputFile,
     Outputs,
 )
 from gangline.spec.record import Artifact, Gate, OutputsInfo, Record
@@ -88,22 +87,18 @@ def check_outputs(outputs: Outputs, *, key: str, globs: tuple[str, ...], most_fi
     if paths != sorted(set(paths)):
         raise IntegrityError(f"{key}: wanted each path once, in order")
     for file in (*outputs.files, *([outputs.metrics] if outputs.metrics else ())):
-        _check_file(file, key)
+        try:
+            check_new_path(file.path)
+        except IntegrityError as error:
+            raise IntegrityError(f"{key}: {error}") from error
+        if not SHA256.fullmatch(file.sha256) or file.size_bytes < 0:
+            raise IntegrityError(f"{key}: wanted the SHA-256 and size of {file.path!r}, found something else")
     if len(outputs.metrics_writers) > MOST_WRITERS:
         raise IntegrityError(f"{key}: wanted at most {MOST_WRITERS} ranks that wrote the metrics file")
     if unmatched := next((path for path in paths if not any_matches(path, globs)), None):
         raise IntegrityError(f"{key}: wanted files that project.outputs names, found {unmatched!r}")
     if outputs.metrics is not None and outputs.metrics.size_bytes > MOST_METRICS_BYTES:
         raise IntegrityError(f"{key}: wanted at most {format_bytes(MOST_METRICS_BYTES)} of metrics")
-
-
-def _check_file(file: OutputFile, key: str) -> None:
-    try:
-        check_new_path(file.path)
-    except IntegrityError as error:
-        raise IntegrityError(f"{key}: {error}") from error
-    if not SHA256.fullmatch(file.sha256) or file.size_bytes < 0:
-        raise IntegrityError(f"{key}: wanted the SHA-256 and size of {file.path!r}, found something else")
 
 
 def _require_stored(store: ObjectStore, outputs: Outputs, key: str) -> None:

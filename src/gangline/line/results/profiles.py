@@ -43,8 +43,12 @@ def request_profile(
     Raises:
         UsageError: The run has ended, has no such rank or step, or does not train any more.
     """
-    _require_training(record)
-    assert record.plan is not None, "a run that trains has a plan"
+    if _is_over(record):
+        raise UsageError(
+            f"{record.run.id} does not train any more; gangline run --again --profile A:B requests it at the start"
+        )
+    if record.plan is None:
+        raise UsageError(f"{record.run.id} has no plan yet, so it has no ranks; try again when it trains")
     size, steps = record.plan.world_size, record.plan.steps
     if wrong := sorted(rank for rank in ranks if not 0 <= rank < size):
         raise UsageError(f"--rank {wrong[0]}: the gang has {size} ranks, 0 to {size - 1}")
@@ -89,7 +93,8 @@ def wait_for_profile(
     num_answers = -1
     while True:
         over = _is_over(RecordStore.of(store, record).read() or record)
-        profile = _answers(store, record, request)
+        profile = _read(store, record, request.name)
+        profile = replace(profile, summaries=tuple(each for each in profile.summaries if each.word == request.word))
         if len(profile.summaries) != num_answers:
             num_answers = len(profile.summaries)
             on_progress(num_answers, len(request.ranks))
@@ -156,11 +161,6 @@ def trace_key(profile: Profile, summary: ProfileSummary) -> str | None:
     return f"{profile.prefix}/{summary.trace}" if summary.trace else None
 
 
-def _answers(store: ObjectStore, record: Record, request: ProfileRequest) -> Profile:
-    profile = _read(store, record, request.name)
-    return replace(profile, summaries=tuple(each for each in profile.summaries if each.word == request.word))
-
-
 def _read(store: ObjectStore, record: Record, name: str) -> Profile:
     prefix = f"{folder_key(record.gang_prefix)}/{name}"
     keys = (entry.key for entry in list_all(store, f"{prefix}/") if _is_summary(entry.key))
@@ -172,15 +172,6 @@ def _read(store: ObjectStore, record: Record, name: str) -> Profile:
 def _is_summary(key: str) -> bool:
     name = key.rsplit("/", 1)[-1]
     return name.startswith("rank-") and name.endswith(_SUMMARY) and not name.endswith(_TRACE)
-
-
-def _require_training(record: Record) -> None:
-    if _is_over(record):
-        raise UsageError(
-            f"{record.run.id} does not train any more; gangline run --again --profile A:B requests it at the start"
-        )
-    if record.plan is None:
-        raise UsageError(f"{record.run.id} has no plan yet, so it has no ranks; try again when it trains")
 
 
 def _is_over(record: Record) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from gangline.errors import ConfigError, IntegrityError
 from gangline.line.gangs.attempts import FinishedGang
 from gangline.line.record.context import RunContext
-from gangline.line.request.kept_home import FOLDER
+from gangline.line.request.trust import FOLDER
 from gangline.line.results.undeclared_reads import MOST_LISTED, MOST_READS, add_read, left_first, with_changed_files
 from gangline.sanitize import clean
 from gangline.spec.gang.status import read_event

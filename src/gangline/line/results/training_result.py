@@ -18,12 +18,11 @@ from gangline.line.gangs.attempts import EVENTS, METRICS, FinishedGang, attempt_
 from gangline.line.record.context import RunContext
 from gangline.line.request.trust import checkpoint_owner
 from gangline.line.results.bound import ShardReads, diagnose_bound
-from gangline.line.results.federation import read_federation
 from gangline.line.results.loss_curve import build_curve, by_step, each_line, final_loss, join_broken, losses_of
 from gangline.line.results.metrics_file import MetricsFile
 from gangline.line.results.profiles import profile_artifacts
 from gangline.line.results.rank_times import read_parts, read_ranks, read_save_seconds
-from gangline.line.results.training_summary import read_training
+from gangline.line.results.training_summary import read_federation, read_training
 from gangline.metrics.step_table import StepTable, drop_from, finite, step_of
 from gangline.planner.plans import worker_plans
 from gangline.spec.federated import FederationResult

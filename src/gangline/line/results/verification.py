@@ -56,7 +56,20 @@ def verify(
         store=store, repo=repo, keys=trusted_keys(site, environ), read_record=read_record, named=site.projects
     )
     if found := _ALIAS.fullmatch(target):
-        return _alias(found["model"], found["alias"], evidence)
+        model = found["model"]
+        name = found["alias"]
+        alias = read_alias(evidence.store, model, name)
+        if alias is None:
+            raise UsageError(f"nothing was promoted to {model}@{name}; gangline promote {model} VERSION {name}")
+        version = read_version(evidence.store, model, alias.version)
+        if version is None:
+            raise UsageError(f"{model}@{name} points at version {alias.version}, which is not in {evidence.store.url}")
+        return (
+            run_check("alias", lambda: verify_alias(alias, evidence.keys)),
+            run_check("points", lambda: check_target(alias, version)),
+            run_check("store", lambda: check_conditional_writes(evidence.store)),
+            *check_version(version, evidence),
+        )
     if found := _VERSION.fullmatch(target):
         return _version(found["model"], int(found["version"]), evidence)
     if found := _CHECKPOINT.fullmatch(target):
@@ -93,21 +106,6 @@ def _version(model: str, number: int, evidence: VersionEvidence) -> tuple[CheckR
         existing = ", ".join(map(str, version_numbers(evidence.store, model))) or "none"
         raise UsageError(f"there is no {model} {number} in {evidence.store.url}; versions of {model}: {existing}")
     return check_version(version, evidence)
-
-
-def _alias(model: str, name: str, evidence: VersionEvidence) -> tuple[CheckResult, ...]:
-    alias = read_alias(evidence.store, model, name)
-    if alias is None:
-        raise UsageError(f"nothing was promoted to {model}@{name}; gangline promote {model} VERSION {name}")
-    version = read_version(evidence.store, model, alias.version)
-    if version is None:
-        raise UsageError(f"{model}@{name} points at version {alias.version}, which is not in {evidence.store.url}")
-    return (
-        run_check("alias", lambda: verify_alias(alias, evidence.keys)),
-        run_check("points", lambda: check_target(alias, version)),
-        run_check("store", lambda: check_conditional_writes(evidence.store)),
-        *check_version(version, evidence),
-    )
 
 
 def check_target(alias: Alias, version: Version) -> str:

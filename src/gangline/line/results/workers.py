@@ -6,7 +6,7 @@ from gangline.errors import IntegrityError
 from gangline.line.gangs import launchers
 from gangline.line.record.context import RunContext
 from gangline.line.request.trust import checkpoint_owner
-from gangline.report.workers import workers_words
+from gangline.report.gang_bars import workers_words
 from gangline.spec.parameter_server import WorkersSummary, WorkerTotals
 from gangline.storage.objects.protocol import list_all
 from gangline.train.parameters.layout import BlockPush, Head, ParameterKeys, ParameterStore, RowLayout

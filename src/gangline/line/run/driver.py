@@ -140,15 +140,8 @@ def driving(
         ctx.change(unchanged)  # the record has this token now: writes of an older driver are refused
         if earlier_runs is not None:
             ctx.earlier_runs = earlier_runs
-        if kind == "run":  # a driver of single stages does not probe the store again
-            _warn_of_store(ctx)
+        if kind == "run" and not probe(ctx.store).conditional_writes:  # a driver of single stages does not probe again
+            text = f"{ctx.store.url} ignores conditional writes: drive runs from one place only"
+            ctx.record_event("resolve", "store", text)
         with attached_observers(ctx):
             yield ctx
-
-
-def _warn_of_store(ctx: RunContext) -> None:
-    """Record a warning if the store cannot keep two drivers apart."""
-    if not probe(ctx.store).conditional_writes:
-        ctx.record_event(
-            "resolve", "store", f"{ctx.store.url} ignores conditional writes: drive runs from one place only"
-        )

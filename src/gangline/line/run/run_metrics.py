@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from gangline.launch.local.scrape_targets import free_ports, publish_targets, remove_dead_targets, remove_targets
 from gangline.launch.protocol import GangEvent
 from gangline.line.record.context import RunContext
-from gangline.line.record.observer import Observer
+from gangline.line.record.observer import Observer, ObserverRelay
 from gangline.metrics.exporter import DriverExporter
 from gangline.metrics.record_values import created_at, price_at
 from gangline.spec.config.site import Site
@@ -65,36 +65,34 @@ def exported_run_metrics(ctx: RunContext, port_base: int) -> Iterator[DriverExpo
         exporter.close()
 
 
-class ExportingObserver:
-    """Implements `Observer`: forwards every call, and exports the current record."""
+class ExportingObserver(ObserverRelay):
+    """Exports the current record after each call."""
 
     def __init__(self, inner: Observer, exporter: DriverExporter, *, record: Callable[[], Record], site: Site) -> None:
-        self._inner, self._exporter, self._record, self._site = inner, exporter, record, site
+        super().__init__(inner)
+        self._exporter, self._record, self._site = exporter, record, site
 
     def run_started(self, record: Record) -> None:
-        self._inner.run_started(record)
+        super().run_started(record)
         self._exporter.show(record)
 
     def stage_started(self, name: str) -> None:
-        self._inner.stage_started(name)
+        super().stage_started(name)
         record = self._record()  # the stage is marked as running a moment later
         running = replace(record.stages.get(name, StageInfo()), state="running")
         self._exporter.show(replace(record, stages={**record.stages, name: running}))
 
     def progress(self, stage: str, event: GangEvent) -> None:
-        self._inner.progress(stage, event)
+        super().progress(stage, event)
         if stage == "train":
             self._show_gang(event)
 
     def stage_ended(self, name: str, info: StageInfo) -> None:
-        self._inner.stage_ended(name, info)
+        super().stage_ended(name, info)
         self._exporter.show(self._record())
 
-    def note(self, text: str) -> None:
-        self._inner.note(text)
-
     def run_ended(self, record: Record) -> None:
-        self._inner.run_ended(record)
+        super().run_ended(record)
         self._exporter.show(record)
 
     def _show_gang(self, event: GangEvent) -> None:

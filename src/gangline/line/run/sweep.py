@@ -13,9 +13,8 @@ from gangline.launch.protocol import Life, SweepResult
 from gangline.line.gangs.launchers import checkpoint_key, open_launcher
 from gangline.line.record import runs
 from gangline.line.record.store import RecordStore
-from gangline.line.request.kept_home import FOLDER
 from gangline.line.request.targets import parse_target, with_target
-from gangline.line.request.trust import checkpoint_owner
+from gangline.line.request.trust import FOLDER, checkpoint_owner
 from gangline.line.run import lease
 from gangline.spec.config.site import Site
 from gangline.spec.gang.one_shot_pod import BUNDLE_SECONDS, BUNDLES
@@ -45,7 +44,9 @@ def sweep(
         _revoke_left_credentials(store)
         for prefix in ("runs/", BUNDLES):
             abort_left_uploads(store, prefix, older_than_seconds=site.limits.orphan_seconds)
-        _delete_left_bundles(store)
+        for entry in list(list_all(store, BUNDLES)):
+            if time.time() - entry.modified > BUNDLE_SECONDS:
+                store.delete(entry.key)
     found = [
         swept
         for each in _sites(site)
@@ -105,13 +106,6 @@ def _revoke_left_credentials(store: ObjectStore) -> None:
             continue
         if record is not None and record.run.state == "ended":
             revoke_credentials(store, prefix)
-
-
-def _delete_left_bundles(store: ObjectStore) -> None:
-    """Delete code bundles of dead drivers; pods cannot open one after its URL has expired."""
-    for entry in list(list_all(store, BUNDLES)):
-        if time.time() - entry.modified > BUNDLE_SECONDS:
-            store.delete(entry.key)
 
 
 def _sites(site: Site) -> list[Site]:

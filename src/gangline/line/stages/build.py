@@ -22,8 +22,7 @@ from gangline.line.record.states import stage_origin
 from gangline.line.request.trust import awaits_approval, data_access
 from gangline.line.results.reproducibility import LEFT_OUT
 from gangline.line.results.undeclared_reads import TRACKED
-from gangline.line.stages.data_files import read_data
-from gangline.line.stages.dataset_versions import DatasetAccess, versions_text
+from gangline.line.stages.data_files import DatasetAccess, read_data, versions_text
 from gangline.line.stages.tracked_files import CommitPointers, fetch_pointers, find_pointers, num_files
 from gangline.sanitize import clean
 from gangline.signing.keys import signing_key, trusted_keys
@@ -145,7 +144,12 @@ def environment_of(ctx: RunContext) -> RunEnvironment:
         return _of_this_machine(ctx)
     lock = read_commit_lock(ctx.repository, ctx.record.commit.tree, ctx.line.env, _uv(ctx))
     if ctx.site.registry.builder == "none":
-        return _of_base(ctx, lock)
+        base = _base(ctx)
+        if base is None:
+            return RunEnvironment(digest=own_environment.interpreter_digest(), source=own_environment.NOT_LOCKED)
+        image = record_base_image(base, image_store=_image_store(ctx), commit=ctx.record.commit.sha)
+        unread = f"; {ctx.line.env.lock} is not installed: registry.builder is none" if lock is not None else ""
+        return RunEnvironment(digest=image.key, source=f"image {_short(image)}, unchanged{unread}", image=image)
     return _of_image(ctx, _recipe(ctx, lock))
 
 
@@ -206,15 +210,6 @@ def _of_this_machine(ctx: RunContext) -> RunEnvironment:
     if own is None:
         return RunEnvironment(digest=own_environment.interpreter_digest(), source=own_environment.NOT_LOCKED)
     return RunEnvironment(digest=own.digest, source=own.source, lock=own.lock, own=own)
-
-
-def _of_base(ctx: RunContext, lock: CommitLock | None) -> RunEnvironment:
-    base = _base(ctx)
-    if base is None:
-        return RunEnvironment(digest=own_environment.interpreter_digest(), source=own_environment.NOT_LOCKED)
-    image = record_base_image(base, image_store=_image_store(ctx), commit=ctx.record.commit.sha)
-    unread = f"; {ctx.line.env.lock} is not installed: registry.builder is none" if lock is not None else ""
-    return RunEnvironment(digest=image.key, source=f"image {_short(image)}, unchanged{unread}", image=image)
 
 
 def _of_image(ctx: RunContext, recipe: Recipe) -> RunEnvironment:

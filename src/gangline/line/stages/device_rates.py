@@ -1,7 +1,6 @@
 """Device rates of this machine, measured by a child process once and cached for all repositories of the user."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Exchange, Inventory, Rates
 from gangline.spec.profile import Attention, ModelProfile
+from gangline.storage.folder.durable_files import replace_file
 
 TIMEOUT_SECONDS = 90.0
 MOST_ATTENTION = 3
@@ -115,9 +115,7 @@ def _read_cached(path: Path) -> Rates | None:
 
 def _write_cached(path: Path, data: bytes) -> Rates:
     found = Rates.from_json(data)
-    staged = path.with_suffix(f".{os.getpid()}")
     with storage_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        staged.write_bytes(data)
-        staged.replace(path)
+        replace_file(path, data, durable=False)
     return found

@@ -93,7 +93,14 @@ def join_run(repo: Path, run: str, *, site: Site, environ: Mapping[str, str], ob
         record=replace(record, run=replace(record.run, target=target)), line=line_of(store, record),
         driver=Driver(holder=lease.this_process()), launcher=launcher, observer=observer,
     )  # fmt: skip
-    _require_commit(ctx)
+    commit = ctx.record.commit
+    if commit.patch is not None:
+        raise UsageError(f"{ctx.record.run.id} is of a tree that was not committed: no other checkout has it")
+    if not ctx.repository.has(commit.sha) or ctx.repository.tree_if_any(commit.sha) != commit.tree:
+        raise UsageError(
+            f"wanted commit {commit.sha[:8]} of {ctx.record.run.id} and the folder of its line, found none in"
+            f" {ctx.repo}; git fetch, or run this in the folder that has line.toml"
+        )
     ctx.record = _built_here(ctx, record)
     seat = _take_seat(store, record, launcher, ctx)
     with lease.renewed_lease(store, seat.prefix, seat.lease, on_problem=observer.note):
@@ -209,17 +216,6 @@ class _JoinedView(ObserverRelay):
             if time.monotonic() >= self._next:
                 self._next = time.monotonic() + SECONDS_BETWEEN_NOTES
                 self.note(f"block {event.data.get('block')} is pushed, {self._pushed} so far")
-
-
-def _require_commit(ctx: RunContext) -> None:
-    commit = ctx.record.commit
-    if commit.patch is not None:
-        raise UsageError(f"{ctx.record.run.id} is of a tree that was not committed: no other checkout has it")
-    if not ctx.repository.has(commit.sha) or ctx.repository.tree_if_any(commit.sha) != commit.tree:
-        raise UsageError(
-            f"wanted commit {commit.sha[:8]} of {ctx.record.run.id} and the folder of its line, found none in"
-            f" {ctx.repo}; git fetch, or run this in the folder that has line.toml"
-        )
 
 
 def _built_here(ctx: RunContext, record: Record) -> Record:

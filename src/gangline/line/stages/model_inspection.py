@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gangline.errors import BuildError, ConfigError, IntegrityError, error_for, storage_errors
 from gangline.launch.sandbox.module_runner import ModuleJob, ModuleRunner
-from gangline.line.request.kept_home import KeptHome
+from gangline.line.request.trust import KeptHome
 from gangline.spec.codec import digest, from_plain
 from gangline.spec.config.line import Line
 from gangline.spec.config.secrets import plain_of
@@ -21,6 +21,7 @@ from gangline.spec.devices import Inventory
 from gangline.spec.profile import ModelProfile, Trace
 from gangline.spec.python_environment import paths_from_top
 from gangline.spec.record import Trust
+from gangline.storage.folder.durable_files import replace_file
 from gangline.storage.objects.code_layer import MAX_BYTES
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import format_bytes
@@ -167,8 +168,6 @@ def _parse(data: bytes) -> ModelInspection:
 
 
 def _write(path: Path, data: bytes) -> None:
-    staged = path.with_suffix(f".{os.getpid()}")
     with storage_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        staged.write_bytes(data)
-        staged.replace(path)
+        replace_file(path, data, durable=False)

@@ -7,6 +7,7 @@ from gangline.errors import ConfigError, GateError
 from gangline.fabric.placement.certificate import Certificate
 from gangline.fabric.topology.inventory import Fabric
 from gangline.launch.sandbox import Sandbox
+from gangline.line.gangs.gang_secrets import require_secrets
 from gangline.line.gangs.podsets import commits_python, server_labels
 from gangline.line.gangs.runners import CodeOwner, open_runner, runs_in_pod
 from gangline.line.gangs.sandbox import sandbox_of
@@ -17,10 +18,8 @@ from gangline.line.gangs.stated_network import (
     stated_network,
     uncounted_environment,
 )
-from gangline.line.gangs.train_secrets import require_secrets
 from gangline.line.record.context import RunContext, StageResult
-from gangline.line.request.kept_home import kept_home_of
-from gangline.line.request.trust import require_approval
+from gangline.line.request.trust import kept_home_of, require_approval
 from gangline.line.stages.hypothetical import certificate_of
 from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource, columns_of
 from gangline.line.stages.planning import PlannedRun, RunPlanRequest, plan_run

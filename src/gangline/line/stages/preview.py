@@ -1,16 +1,21 @@
-"""Preview of a run: the plan of a line at the site's target; nothing is recorded or started."""
+"""Preview of a run: the plan of a line at the site's target, or on the servers that are free this minute.
+
+Nothing is recorded or started.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gangline.build import code_layer, own_environment
+from gangline.errors import CapacityError, ConfigError
 from gangline.fabric.topology.inventory import Fabric
+from gangline.line.gangs.gang_secrets import refused_references
+from gangline.line.gangs.launchers import open_cluster
 from gangline.line.gangs.runners import CodeIsolation, CodeOwner, code_isolation, open_runner
 from gangline.line.gangs.sandbox import sandbox_of
-from gangline.line.gangs.train_secrets import refused_references
 from gangline.line.request.project_claim import require_claimable
 from gangline.line.request.run_request import RunRequest, resolve_request
 from gangline.line.request.targets import launcher_of
@@ -22,7 +27,8 @@ from gangline.planner.choice import PlanChoice
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.site import Site
 from gangline.spec.data_source import DatasetUse
-from gangline.spec.devices import Inventory
+from gangline.spec.devices import FreeServers, Inventory
+from gangline.spec.plan import Candidate
 from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Gate
 from gangline.storage import site_paths
@@ -128,7 +134,7 @@ def _datasets(
     """Versions that the line's data sets have now."""
     if not (request.line.data.mix or request.line.data.shards):
         return ()
-    from gangline.line.stages.dataset_versions import DatasetAccess, dataset_source, names_datasets
+    from gangline.line.stages.data_files import DatasetAccess, dataset_source, names_datasets
 
     access = data_access_of(request.trust, request.line.project.name, site)
     allowed = DatasetAccess(access=access, site=site, trusted=lambda: Sealer.of(site, environ).trusted)
@@ -140,7 +146,7 @@ def _data_text(sets: tuple[DatasetUse, ...], pointers: CommitPointers) -> str:
     """Versions of data sets, and files that DVC or Git LFS track; empty: there are none."""
     if not sets:
         return str(pointers)
-    from gangline.line.stages.dataset_versions import versions_text  # most lines name no data set
+    from gangline.line.stages.data_files import versions_text  # most lines name no data set
 
     return " · ".join(filter(None, [versions_text(sets), str(pointers)]))
 
@@ -167,3 +173,49 @@ def _code_owner(request: RunRequest, run: str, site: Site) -> CodeOwner:
         run=run, project=request.line.project.name, commit=request.commit, trust=request.trust,
         image=own or site.registry.base, home=request.kept_home,
     )  # fmt: skip
+
+
+def free_servers(site: Site, environ: Mapping[str, str], inventory: Inventory) -> FreeServers:
+    """Free servers of the site's target; those that are in no cluster count as free."""
+    if not launcher_of(site.launch.target).has_pods:
+        return FreeServers(free=inventory.num_nodes, holders=())
+    from gangline.launch.kubernetes.placement.free_servers import read_free_servers
+
+    return read_free_servers(open_cluster(site, environ), site.pod, inventory, pool=site.launch.pool)
+
+
+def choice_now(first: Preview, free: FreeServers, plan_for: Callable[[Inventory], Preview]) -> PlanChoice:
+    """The choice among plans that start on `free` servers; those that need more come after it, as `no_servers`.
+
+    Args:
+        first: As planned for all servers.
+        free: Now.
+        plan_for: Plans once more, for other devices.
+
+    Raises:
+        CapacityError: No server is free, or no plan fits on those that are.
+    """
+    if first.choice.num_nodes <= free.free:
+        return first.choice
+    if not free.free:
+        raise CapacityError(
+            f"plan --now: wanted {first.choice.num_nodes} servers for {first.choice.name}, found none free; "
+            f"{_held(free)}; without --now the plan waits for them"
+        )
+    try:
+        choice = plan_for(replace(first.inventory, num_nodes=free.free)).choice
+    except ConfigError as error:
+        raise CapacityError(
+            f"plan --now: wanted a plan for the {free.free} servers that are free, found none: {error}; {_held(free)}"
+        ) from error
+    waiting = tuple(_waits(each, free) for each in first.choice.candidates if each.verdict in ("chosen", "runner_up"))
+    return replace(choice, candidates=(choice.candidates[0], *waiting, *choice.candidates[1:]))
+
+
+def _waits(candidate: Candidate, free: FreeServers) -> Candidate:
+    reason = f"{candidate.mesh.world_size} ranks: {free.free} servers are free now; {_held(free)}"
+    return replace(candidate, verdict="no_servers", reason=reason)
+
+
+def _held(free: FreeServers) -> str:
+    return f"{', '.join(free.holders)} hold others" if free.holders else "no run that this user may see holds them"

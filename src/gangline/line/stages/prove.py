@@ -50,15 +50,11 @@ def prove(ctx: RunContext) -> StageResult:
     proof = judge_proof(ctx, plan, str(checkpoint), finished.result)
     differs = proof.tensors_equal != proof.tensors or proof.same_loss == "no"
 
-    def change(record: Record) -> Record:
-        gates = tuple(each for each in record.gates if each.name != "parity")
-        return replace(record, proof=proof, gates=(*gates, _gate(proof)), ledger=with_shares(record, finished))
-
     return StageResult(
         state="failed" if differs else "done",
         message=_message(proof),
         key=key,
-        change=change,
+        change=lambda record: replace(_with_proof(record, proof), ledger=with_shares(record, finished)),
         error=GateError(proof.reason) if differs else None,
     )
 
@@ -142,21 +138,20 @@ def _reason(ctx: RunContext, proof: Proof, different: tuple[str, ...]) -> str:
     return f"every tensor is equal under {proof.plan}"
 
 
-def _gate(proof: Proof) -> Gate:
+def _with_proof(record: Record, proof: Proof) -> Record:
     held = proof.tensors_equal == proof.tensors and proof.same_loss != "no"
     evidence = {"tensors": proof.tensors, "equal": proof.tensors_equal, "difference": proof.replay_difference}
-    return Gate(name="parity", verdict="yes" if held else "no", reason=proof.reason, evidence=evidence)
+    gate = Gate(name="parity", verdict="yes" if held else "no", reason=proof.reason, evidence=evidence)
+    gates = tuple(each for each in record.gates if each.name != "parity")
+    return replace(record, proof=proof, gates=(*gates, gate))
 
 
 def _taken(key: str, earlier: Record, proof: Proof) -> StageResult:
     origin = stage_origin(earlier, "prove")
-
-    def change(record: Record) -> Record:
-        gates = tuple(each for each in record.gates if each.name != "parity")
-        return replace(record, proof=proof, gates=(*gates, _gate(proof)))
-
-    message = f"{_message(proof)} · taken from {origin}"
-    return StageResult(state="taken", message=message, key=key, taken_from=origin, change=change)
+    return StageResult(
+        state="taken", message=f"{_message(proof)} · taken from {origin}", key=key, taken_from=origin,
+        change=lambda record: _with_proof(record, proof),
+    )  # fmt: skip
 
 
 def _difference(found: float) -> str:

@@ -22,7 +22,9 @@ from gangline.units import now
 
 def report(ctx: RunContext) -> StageResult:
     """Never raises: errors of drawing, store and forge become events of the record."""
-    drawn = _as_ended(ctx.record)
+    # the record with this stage done, so that the report does not show itself as running
+    info = replace(stage(ctx.record, "report"), state="done", ended=now(), seconds=0.0, message="this page")
+    drawn = replace(ctx.record, stages=ctx.record.stages | {"report": info})
     try:
         artifacts = _draw(ctx.store, drawn, ctx.base)
     except GanglineError as error:
@@ -100,12 +102,6 @@ def files_of(record: Record, prefix: str) -> list[str]:
     keys = {artifact.kind: artifact.key for artifact in record.artifacts if artifact.key.startswith(f"{prefix}/")}
     found = [keys[kind].removeprefix(f"{prefix}/") for kind in ("metrics", "model") if kind in keys]
     return ["record.json", "report.html", *found]
-
-
-def _as_ended(record: Record) -> Record:
-    """The record with this stage done, so that the report does not show itself as running."""
-    info = replace(stage(record, "report"), state="done", ended=now(), seconds=0.0, message="this page")
-    return replace(record, stages=record.stages | {"report": info})
 
 
 def _put(store: ObjectStore, key: str, kind: str, media_type: str, text: str) -> Artifact:

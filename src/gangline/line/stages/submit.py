@@ -1,19 +1,23 @@
-"""Stage submit: creates the training gang, unless an earlier run has trained the same."""
+"""Stage submit: creates the training gang, unless an earlier run has trained the same, whose result this one takes."""
 
 from dataclasses import replace
 
 from gangline.errors import CapacityError
 from gangline.launch.protocol import Gang
 from gangline.launch.sandbox.environment import missed_variables
+from gangline.line.gangs.gang_secrets import left_out_variables
 from gangline.line.gangs.many import submit_gangs
 from gangline.line.gangs.podsets import THREADS, podset_for
-from gangline.line.gangs.train_secrets import left_out_variables
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.runs import open_runs
 from gangline.line.record.states import stage_origin
-from gangline.line.stages.earlier_training import find_training, train_key
+from gangline.line.request.trust import FOLDER, kept_home_of
+from gangline.line.results.undeclared_reads import obstacle
+from gangline.spec.codec import digest
+from gangline.spec.forecast import Forecast
 from gangline.spec.gang.podset import PodSet
-from gangline.spec.record import ENVIRONMENT, GangInfo, Record
+from gangline.spec.plan import Plan
+from gangline.spec.record import ENVIRONMENT, RETRAINED, GangInfo, Record
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.s3.run_credentials import credential_owners, credential_policy
 from gangline.units import now
@@ -27,8 +31,19 @@ def submit(ctx: RunContext) -> StageResult:
         return StageResult(
             state="skipped", message=f"no gang needed: {stage_origin(earlier, 'train')} has trained this", key=key
         )
-    _record_refused(ctx, key)
-    _require_room(ctx)
+    # record why it trains again what a run that may not be published has trained
+    if ctx.record.run.attempt == 1 and (other := ctx.earlier_runs.refused_with_stage("train", key, taker=ctx.record)):
+        text = f"{other.run.id} has trained this, and may not be published: this run, which may, trains it again"
+        ctx.record_event("submit", "rules", text)
+    limit = ctx.site.limits.active_runs
+    others = [
+        each.run.id for each in open_runs(ctx.store) if each.gang is not None and each.run.id != ctx.record.run.id
+    ]
+    if ctx.record.gang is None and len(others) >= limit:
+        raise CapacityError(
+            f"limits.active_runs: wanted room for one more, found {len(others)} of {limit} open runs, the first"
+            f" {others[0]}; run again when one has ended; gangline cancel RUN ends one without a driver"
+        )
     podset = podset_for(ctx, ctx.plan)
     gang = submit_gangs(ctx)
     _record_credential(ctx)
@@ -39,13 +54,6 @@ def submit(ctx: RunContext) -> StageResult:
         outputs={"gang": gang.name},
         change=lambda record: with_gang(record, gang, ctx.record.run.target),
     )
-
-
-def _record_refused(ctx: RunContext, key: str) -> None:
-    """Record why it trains again what a run that may not be published has trained."""
-    if ctx.record.run.attempt == 1 and (other := ctx.earlier_runs.refused_with_stage("train", key, taker=ctx.record)):
-        text = f"{other.run.id} has trained this, and may not be published: this run, which may, trains it again"
-        ctx.record_event("submit", "rules", text)
 
 
 def _record_credential(ctx: RunContext) -> None:
@@ -100,19 +108,6 @@ def _record_environment(ctx: RunContext) -> None:
         ctx.record_event("submit", ENVIRONMENT, text, notify=False)
 
 
-def _require_room(ctx: RunContext) -> None:
-    """Raise CapacityError over `limits.active_runs`, except for a run that has its gang already."""
-    limit = ctx.site.limits.active_runs
-    others = [
-        each.run.id for each in open_runs(ctx.store) if each.gang is not None and each.run.id != ctx.record.run.id
-    ]
-    if ctx.record.gang is None and len(others) >= limit:
-        raise CapacityError(
-            f"limits.active_runs: wanted room for one more, found {len(others)} of {limit} open runs, the first"
-            f" {others[0]}; run again when one has ended; gangline cancel RUN ends one without a driver"
-        )
-
-
 def with_gang(record: Record, gang: Gang, target: str, restarts: int = 0) -> Record:
     """The record with `gang` as its training gang, before which there were `restarts`."""
     current = record.gang
@@ -123,3 +118,36 @@ def with_gang(record: Record, gang: Gang, target: str, restarts: int = 0) -> Rec
         admitted=now() if gang.servers else None, restarts=restarts,
     )  # fmt: skip
     return replace(record, gang=info)
+
+
+def find_training(ctx: RunContext, key: str) -> Record | None:
+    """The nearest run that has trained this, if all that its ranks read besides is the same here and now.
+
+    The reason why the nearest one is not taken is recorded.
+    """
+    refused: dict[str, str] = {}
+    kept = kept_home_of(ctx.record)
+    home = ctx.home.resolve() / FOLDER / kept.path if kept else None
+    for earlier in ctx.find_cached_stages("train", key):
+        origin = stage_origin(earlier, "train")
+        if origin in refused:
+            continue
+        if not (why := obstacle(earlier.ran, home=home)):
+            return earlier
+        refused[origin] = why
+    for origin, why in list(refused.items())[:1]:
+        ctx.record_event("submit", RETRAINED, f"trained again, though {origin} has trained this: {why}")
+    return None
+
+
+def train_key(ctx: RunContext) -> str:
+    """Digest of everything that decides weights and outputs; not of the names of run and plan."""
+    inputs, project = ctx.record.inputs, ctx.line.project
+    decides = [inputs.code, inputs.environment, inputs.image, ctx.line.train.env, inputs.data, _numeric_part(ctx.plan)]
+    kept = [project.outputs, project.metrics]
+    return digest([*decides, *(kept if any(kept) else ())])
+
+
+def _numeric_part(plan: Plan) -> Plan:
+    """The plan without fields that do not change a rank's numbers."""
+    return replace(plan, run="", run_prefix="", reason="", candidates=(), forecast=Forecast(), evaluate_metrics=())

@@ -27,8 +27,7 @@ from gangline.line.results.rank_metrics import differing_metrics_text, reporting
 from gangline.line.results.training_result import TrainingResult, read_training_result
 from gangline.line.results.undeclared_reads import reuse_text, undeclared_reads_text
 from gangline.line.results.workers import read_workers
-from gangline.line.stages.earlier_training import find_training, train_key
-from gangline.line.stages.submit import with_gang
+from gangline.line.stages.submit import find_training, train_key, with_gang
 from gangline.sanitize import clean
 from gangline.spec.codec import canonical, to_plain
 from gangline.spec.devices import other_kinds
@@ -56,7 +55,9 @@ def train(ctx: RunContext) -> StageResult:
         finished = run_gangs(ctx, "train", ctx.plan, on_started=started)
     collected, ran = read_outputs(ctx, finished), _ran(ctx, finished)
     written, error = MetricsFile(), finished.error or _work_tree_error(ctx, ran)
-    own = _own_metrics(finished, ctx.line.train.seed)
+    # final metrics of the program
+    jobs = finished.result.jobs if finished.result else ()
+    own = next((dict(job.metrics) for job in jobs if job.seed == ctx.line.train.seed), {})
     try:
         written = read_program_metrics(ctx, finished, collected)
         own = with_program_metrics(own, written)
@@ -145,12 +146,6 @@ def _store_export_names(ctx: RunContext, finished: FinishedGang) -> str | None:
     """Key of the tensor names for a published model; None: those of the model."""
     names = finished.result.export_names if finished.result else {}
     return put_blob(ctx.store, canonical(names)) if names else None
-
-
-def _own_metrics(finished: FinishedGang, seed: int) -> dict[str, float]:
-    """Final metrics of the program."""
-    jobs = finished.result.jobs if finished.result else ()
-    return next((dict(job.metrics) for job in jobs if job.seed == seed), {})
 
 
 def _evaluations(finished: FinishedGang, seed: int) -> list[Any]:

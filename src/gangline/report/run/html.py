@@ -4,28 +4,24 @@ Everything is drawn from the record (and that of its base, where there is one). 
 sheet, too: some build servers block it.
 """
 
-from functools import cache
 from statistics import median
 from typing import Any, NamedTuple
 
-from jinja2 import Template
 from markupsafe import Markup
 
-from gangline.report import facts, palette, svg
+from gangline.report import facts, svg
 from gangline.report.comparison.compare import compare
 from gangline.report.comparison.text import unchanged_words, unpinned_lines
 from gangline.report.diagnoses import diagnosis_rows
 from gangline.report.facts import phases_of
-from gangline.report.groups import group_rows
-from gangline.report.matrix_updates import owner_picture
-from gangline.report.pages import template_environment
-from gangline.report.text import broken_words, percent, place, quantity, share_words, step_time
+from gangline.report.gang_bars import group_rows, merges_words, owner_picture, worker_rows
+from gangline.report.pages import render_page
+from gangline.report.text import broken_words, percent, place, quantity, share_words
 from gangline.report.training_facts import part_rows, training_rows
-from gangline.report.workers import merges_words, worker_rows
 from gangline.sanitize import sanitized
 from gangline.spec.measurements import RankRow
 from gangline.spec.record import Record
-from gangline.units import format_number, format_seconds
+from gangline.units import format_number, format_seconds, format_step
 
 SHOWN_EVENTS = 60
 SHOWN_ARTIFACTS = 80
@@ -34,12 +30,7 @@ SHOWN_ARTIFACTS = 80
 def render_html(record: Record, base: Record | None = None) -> str:
     """The whole page; `base` adds what changed since that run."""
     record = sanitized(record)
-    return _report().render(
-        light=Markup(palette.style_rules(palette.LIGHT)),  # noqa: S704  # our own constants
-        dark=Markup(palette.style_rules(palette.DARK)),  # noqa: S704  # our own constants
-        heat=_heat_rows(record.ranks),
-        **template_values(record, base),
-    )
+    return render_page("report.html.j2", heat=_heat_rows(record.ranks), **template_values(record, base))
 
 
 def template_values(record: Record, base: Record | None = None) -> dict[str, Any]:
@@ -89,11 +80,6 @@ def template_values(record: Record, base: Record | None = None) -> dict[str, Any
     }
 
 
-@cache
-def _report() -> Template:
-    return template_environment().get_template("report.html.j2")
-
-
 class Tile(NamedTuple):
     """One number at the head of the page."""
 
@@ -122,7 +108,7 @@ def _tiles(record: Record) -> list[Tile]:
             off = facts.forecast_off(record)
             whose = f"of {run}" if (run := facts.trained_by(record)) else "median, measured"
             note = f"{percent(off, signed=True)} against forecast" if off is not None else whose
-            tiles.append(Tile("step", step_time(record.plan.measured.step_seconds), note))
+            tiles.append(Tile("step", format_step(record.plan.measured.step_seconds), note))
     if record.ledger:
         note = f"effective time {share_words(record.ledger.effective_time)}"
         tiles.append(Tile("useful share", share_words(record.ledger.useful_share), note))
@@ -178,7 +164,7 @@ def rank_shares(ranks: tuple[RankRow, ...]) -> list[tuple[RankRow, list[RankShar
             share = seconds / whole
             title = f"rank {row.rank} on {place(row.node)}: {phase} {format_seconds(seconds)}, {percent(share)}"
             shares.append(RankShare(share, share > 0.02 and seconds > 1.2 * usual[phase], title))
-        rows.append((row, shares, step_time(row.step_seconds) if row.step_seconds else "-"))
+        rows.append((row, shares, format_step(row.step_seconds) if row.step_seconds else "-"))
     return rows
 
 

@@ -3,10 +3,10 @@
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from gangline.report.facts import band_of, headline, mark_words, stages_in_order, unreported, verdict_text
-from gangline.report.text import clean, percent, quantity, share_words, step_time
+from gangline.report.text import clean, percent, quantity, share_words
 from gangline.sanitize import sanitized
 from gangline.spec.record import Gate, Record, StageInfo
-from gangline.units import format_number
+from gangline.units import format_number, format_step
 
 
 def render_junit(record: Record) -> str:
@@ -21,7 +21,12 @@ def render_junit(record: Record) -> str:
     for gate in record.gates:
         _gate_case(gates, gate)
     for suite in (stages, gates):
-        _count(suite)
+        cases = suite.findall("testcase")
+        suite.set("tests", str(len(cases)))
+        suite.set("failures", str(sum(case.find("failure") is not None for case in cases)))
+        suite.set("skipped", str(sum(case.find("skipped") is not None for case in cases)))
+        suite.set("errors", "0")
+        suite.set("time", f"{sum(float(case.attrib['time']) for case in cases):.3f}")
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode") + "\n"
 
 
@@ -39,7 +44,7 @@ def _properties(suite: Element, record: Record) -> None:
     if record.plan:
         values["plan"] = record.plan.name
         if record.plan.measured.step_seconds:
-            values["step"] = step_time(record.plan.measured.step_seconds)
+            values["step"] = format_step(record.plan.measured.step_seconds)
     if record.ledger:
         values["useful share"] = share_words(record.ledger.useful_share)
     if marked := mark_words(record):
@@ -71,12 +76,3 @@ def _gate_case(suite: Element, gate: Gate) -> None:
         SubElement(case, "skipped", message=reason)
     else:
         SubElement(case, "system-out").text = reason
-
-
-def _count(suite: Element) -> None:
-    cases = suite.findall("testcase")
-    suite.set("tests", str(len(cases)))
-    suite.set("failures", str(sum(case.find("failure") is not None for case in cases)))
-    suite.set("skipped", str(sum(case.find("skipped") is not None for case in cases)))
-    suite.set("errors", "0")
-    suite.set("time", f"{sum(float(case.attrib['time']) for case in cases):.3f}")

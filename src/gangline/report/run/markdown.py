@@ -6,37 +6,9 @@ events; the verdict never does.
 
 from collections.abc import Callable
 
+from gangline.report import facts
 from gangline.report.diagnoses import diagnosis_text
-from gangline.report.facts import (
-    MARKS,
-    SIDE_MARKS,
-    JudgedMetric,
-    curve_end,
-    first_outside,
-    forecast_off,
-    gate_order,
-    held_up,
-    ledger_rows,
-    mark_words,
-    mesh_words,
-    pinned_rows,
-    program_decides,
-    reproduce_commands,
-    shown_metrics,
-    slowest_rank,
-    split_tiles,
-    stages_in_order,
-    time_of,
-    total_seconds,
-    trained_by,
-    undeclared,
-    unreported,
-    verdict_reason,
-    verdict_text,
-    verdict_word,
-)
 from gangline.report.inputs import input_digests
-from gangline.report.lost_time import drill_rows, lost_work
 from gangline.report.next_commands import next_of_comment
 from gangline.report.text import (
     ZERO_WIDTH_SPACE,
@@ -49,13 +21,12 @@ from gangline.report.text import (
     quantity,
     share_words,
     short,
-    step_time,
 )
-from gangline.report.training_facts import part_words, training_rows
+from gangline.report.training_facts import drill_rows, lost_work, part_words, training_rows
 from gangline.sanitize import sanitized
 from gangline.spec.plan import Candidate
 from gangline.spec.record import Gate, Record
-from gangline.units import format_bytes, format_number, format_seconds, sparkline
+from gangline.units import format_bytes, format_number, format_seconds, format_step, sparkline
 
 LIMIT = 60_000
 VERDICT_MARKS = {"passed": "✓", "refused": "✗", "failed": "✗", "cancelled": "■", "superseded": "■", "open": "▸"}
@@ -81,22 +52,24 @@ def render_markdown(record: Record, *, limit: int = LIMIT) -> str:
 
 def _head(record: Record) -> str:
     lines = [_verdict(record)]
-    if marked := mark_words(record):
+    if marked := facts.mark_words(record):
         lines.append(f"**{markdown(marked, 300)}**")
-    if gates := " · ".join(_gate(gate) for gate in gate_order(record.gates)[:20]):
+    if gates := " · ".join(_gate(gate) for gate in facts.gate_order(record.gates)[:20]):
         lines.append(gates)
-    lines += [f"**unreported** {markdown(said)}" for said in unreported(record)[:4]]
-    lines += [f"**undeclared** {markdown(said)}" for said in undeclared(record)[-1:]]
-    if (step := first_outside(record)) is not None:
+    lines += [f"**unreported** {markdown(said)}" for said in facts.unreported(record)[:4]]
+    lines += [f"**undeclared** {markdown(said)}" for said in facts.undeclared(record)[-1:]]
+    if (step := facts.first_outside(record)) is not None:
         lines.append(f"{markdown(record.curve.metric, 60)} outside the base band from step {step:,}")
     return "  \n".join(lines)
 
 
 def _verdict(record: Record) -> str:
     """How the run ended; of an open run, what it waits for, or its progress."""
-    word = verdict_word(record)
+    word = facts.verdict_word(record)
     if word != "open":
-        return f"**{VERDICT_MARKS[word]} {verdict_text(record)}** {markdown(verdict_reason(record))}".rstrip()
+        return (
+            f"**{VERDICT_MARKS[word]} {facts.verdict_text(record)}** {markdown(facts.verdict_reason(record))}".rstrip()
+        )
     return f"**{VERDICT_MARKS[word]} {'waits' if (why := _waits(record)) else 'open'}** {why or _progress(record)}"
 
 
@@ -112,26 +85,26 @@ def _waits(record: Record) -> str:
 
 
 def _progress(record: Record) -> str:
-    begun = [name for name, info in stages_in_order(record) if info.state != "waiting"]
+    begun = [name for name, info in facts.stages_in_order(record) if info.state != "waiting"]
     return f"at {begun[-1]}" if begun else "not begun"
 
 
 def _gate(gate: Gate) -> str:
     """The reason, unless the mark already says it."""
     said = f" {markdown(gate.reason, 160)}" if gate.verdict != "yes" or gate.name == "budget" else ""
-    return f"{MARKS[gate.verdict]} {markdown(gate.name, 60)}{said}"
+    return f"{facts.MARKS[gate.verdict]} {markdown(gate.name, 60)}{said}"
 
 
 def _numbers(record: Record) -> str:
-    return "\n".join([*_NUMBERS, *map(_number_row, shown_metrics(record)[0])]) if record.metrics else ""
+    return "\n".join([*_NUMBERS, *map(_number_row, facts.shown_metrics(record)[0])]) if record.metrics else ""
 
 
 def _other_numbers(record: Record) -> str:
-    _, others = shown_metrics(record)
+    _, others = facts.shown_metrics(record)
     return _fold(f"{len(others)} more metrics", ["", *_NUMBERS, *map(_number_row, others)] if others else [])
 
 
-def _number_row(judged: JudgedMetric) -> str:
+def _number_row(judged: facts.JudgedMetric) -> str:
     metric = judged.metric
     base = metric.base_band.center if metric.base_band else metric.base
     cells = (
@@ -140,7 +113,7 @@ def _number_row(judged: JudgedMetric) -> str:
         markdown(quantity(metric.value, metric.unit), 60),
         change_words(judged.change),
         f"±{percent(judged.band)}" if judged.band is not None else "-",
-        SIDE_MARKS[judged.side] if judged.side != "unknown" else "",
+        facts.SIDE_MARKS[judged.side] if judged.side != "unknown" else "",
     )
     return f"| {' | '.join(cells)} |"
 
@@ -152,31 +125,31 @@ def _curve(record: Record) -> str:
     name = markdown(record.curve.metric, 60)
     banded = [(p.value, (p.low + p.high) / 2) for p in points if p.low is not None and p.high is not None]
     if not banded:
-        return f"{name} `{sparkline([point.value for point in points], _MARKS)}` {curve_end(record)}"
+        return f"{name} `{sparkline([point.value for point in points], _MARKS)}` {facts.curve_end(record)}"
     this, base = ([pair[at] for pair in banded] for at in (0, 1))
     drawn = sparkline([*base, *this], min(len(banded), _MARKS) * 2)  # at once, so that both have one scale
     half = len(drawn) // 2
-    return f"{name} base `{drawn[:half]}` {format_number(base[-1])} · this `{drawn[half:]}` {curve_end(record)}"
+    return f"{name} base `{drawn[:half]}` {format_number(base[-1])} · this `{drawn[half:]}` {facts.curve_end(record)}"
 
 
 def _plan(record: Record) -> str:
     plan = record.plan
     if plan is None:
         return ""
-    mesh = f" ({words})" if (words := mesh_words(plan.mesh, plan.shares)) else ""
+    mesh = f" ({words})" if (words := facts.mesh_words(plan.mesh, plan.shares)) else ""
     chosen = f"{markdown(plan.name, 60)}{mesh}: {markdown(plan.reason)}"
-    text = f"**plan** {program_decides(record) or chosen}"
+    text = f"**plan** {facts.program_decides(record) or chosen}"
     second = next((c for c in plan.candidates if c.verdict == "runner_up"), None)
-    if second and not program_decides(record):
+    if second and not facts.program_decides(record):
         text += f" · runner-up {markdown(second.name, 60)}: {markdown(second.reason)}"
     if measured := plan.measured.step_seconds:
-        text += f" · step {step_time(measured)}" + (f" of {run}" if (run := trained_by(record)) else "")
-    off, forecast = forecast_off(record), plan.forecast.step_seconds
+        text += f" · step {format_step(measured)}" + (f" of {run}" if (run := facts.trained_by(record)) else "")
+    off, forecast = facts.forecast_off(record), plan.forecast.step_seconds
     if off is not None and forecast:
-        text += f", forecast {step_time(forecast)} ({percent(off, signed=True)})"
+        text += f", forecast {format_step(forecast)} ({percent(off, signed=True)})"
     if parts := part_words(record):
         text += f" · forecast {parts}"
-    if found := split_tiles(record):
+    if found := facts.split_tiles(record):
         text += f" · {markdown(found, 600)}"
     return text
 
@@ -184,20 +157,20 @@ def _plan(record: Record) -> str:
 def _lost(record: Record) -> str:
     if record.ledger is None:
         return ""
-    lost = [(cause, share) for cause, _, share in ledger_rows(record.ledger) if cause != "compute"]
+    lost = [(cause, share) for cause, _, share in facts.ledger_rows(record.ledger) if cause != "compute"]
     causes = [f"{markdown(cause, 30)} {percent(share)}" for cause, share in lost[:4]]
     if rest := sum(share for _, share in lost[4:]):
         causes.append(f"other causes {percent(rest)}")
     useful = record.ledger.useful_share
     lost_share = percent(1 - useful) if useful is not None else "an unknown share"
-    whole = f"**lost** {lost_share} of {time_of(record.ledger.resource)}"
+    whole = f"**lost** {lost_share} of {facts.time_of(record.ledger.resource)}"
     text = f"**useful share** {share_words(useful)} · "
     text += f"{whole}: {' · '.join(causes)}" if causes else whole
     text += f" · {markdown(said)}" if (said := lost_work(record)) else ""
-    slowest = slowest_rank(record)
+    slowest = facts.slowest_rank(record)
     if bound := [each for each in record.diagnoses if each.kind == "bound"]:
         text += f" · {markdown(diagnosis_text(bound[0]))}"
-    if slow := held_up(record):
+    if slow := facts.held_up(record):
         text += "".join(f" · {markdown(said)}" for said in slow[:4])
         others = [each for each in record.diagnoses if each.kind != "bound"]
         text += "".join(f" · {markdown(diagnosis_text(each))}" for each in others[:4])
@@ -229,7 +202,7 @@ def _links(record: Record) -> str:
         f"[{markdown(name, 30)}](<{_url(url)}>)" for name, url in sorted(safe.items()) if name not in _HERE
     )
     run = f"run {code(record.run.id, 60)} · commit {code(short(record.commit.sha))}"
-    return f"{run} · {format_seconds(total_seconds(record))}" + (f" · {shown}" if shown else "")
+    return f"{run} · {format_seconds(facts.total_seconds(record))}" + (f" · {shown}" if shown else "")
 
 
 def _url(url: str) -> str:
@@ -242,7 +215,7 @@ def _fold(title: str, lines: list[str]) -> str:
 
 def _stages(record: Record) -> str:
     rows = ["| stage | state | time | |", "|---|---|---:|---|"]
-    for name, info in stages_in_order(record):
+    for name, info in facts.stages_in_order(record):
         spent = format_seconds(info.seconds) if info.seconds is not None else "-"
         rows.append(f"| {name} | {info.state} | {spent} | {markdown(info.message)} |")
     return _fold("stages", rows)
@@ -250,13 +223,14 @@ def _stages(record: Record) -> str:
 
 def _pinned(record: Record) -> str:
     rows = [
-        f"| {MARKS[row.pinned]} | {markdown(row.name, 40)} | {markdown(row.by, 300)} |" for row in pinned_rows(record)
+        f"| {facts.MARKS[row.pinned]} | {markdown(row.name, 40)} | {markdown(row.by, 300)} |"
+        for row in facts.pinned_rows(record)
     ]
     return _fold("what is pinned", ["| | | by |", "|---|---|---|", *rows] if rows else [])
 
 
 def _reproduce(record: Record) -> str:
-    lines = [f"    {clean(command)}" for command in reproduce_commands(record)]
+    lines = [f"    {clean(command)}" for command in facts.reproduce_commands(record)]
     return _fold("reproduce, digests", [*lines, "", *(f"- {n} {code(d, 80)}" for n, d in input_digests(record))])
 
 
@@ -266,14 +240,15 @@ def _candidates(record: Record) -> str:
 
 
 def _of_plan(record: Record) -> tuple[Candidate, ...]:
-    return record.plan.candidates if record.plan and not program_decides(record) else ()
+    return record.plan.candidates if record.plan and not facts.program_decides(record) else ()
 
 
 def _ranks(record: Record) -> str:
     held = "memory of its process" if record.plan and record.plan.device == "cpu" else "memory"
     head = [f"| rank | node | step | wait | {held} |", "|---:|---|---:|---:|---:|"]
     rows = [
-        f"| {row.rank} | {markdown(place(row.node), 60)} | {step_time(row.step_seconds) if row.step_seconds else '-'} "
+        f"| {row.rank} | {markdown(place(row.node), 60)} "
+        f"| {format_step(row.step_seconds) if row.step_seconds else '-'} "
         f"| {format_seconds(row.phases.get('wait', 0.0))} "
         f"| {format_bytes(row.peak_memory_bytes) if row.peak_memory_bytes else '-'} |"
         for row in record.ranks

@@ -1,40 +1,12 @@
 """Record in a terminal: a page, or one line. Plain text without colour or width."""
 
+from gangline.report import facts
 from gangline.report.diagnoses import diagnosis_text
-from gangline.report.facts import (
-    MARKS,
-    SIDE_MARKS,
-    STAGE_MARKS,
-    JudgedMetric,
-    curve_end,
-    forecast_off,
-    gate_order,
-    headline,
-    held_up,
-    ledger_rows,
-    mark_words,
-    mesh_words,
-    outputs_text,
-    pinned_rows,
-    program_decides,
-    shown_metrics,
-    split_tiles,
-    stages_in_order,
-    time_of,
-    total_seconds,
-    trained_by,
-    unreported,
-    verdict_head,
-    verdict_reason,
-    verdict_text,
-    verdict_word,
-)
-from gangline.report.lost_time import drill_rows, lost_work
-from gangline.report.text import clean, percent, quantity, share_words, short, step_time
-from gangline.report.training_facts import part_words, training_rows
+from gangline.report.text import clean, percent, quantity, share_words, short
+from gangline.report.training_facts import drill_rows, lost_work, part_words, training_rows
 from gangline.sanitize import sanitized
 from gangline.spec.record import ENVIRONMENT, Record
-from gangline.units import format_bytes, format_number, format_seconds, sparkline
+from gangline.units import format_bytes, format_number, format_seconds, format_step, sparkline
 
 
 def one_line(record: Record, *, doing: str = "") -> str:
@@ -47,18 +19,18 @@ def one_line(record: Record, *, doing: str = "") -> str:
     record = sanitized(record)
     if record.run.state == "open":
         return " · ".join(["open", record.run.id, doing or _now_at(record)])
-    judged = headline(record)
-    words = [verdict_text(record), record.run.id]
+    judged = facts.headline(record)
+    words = [facts.verdict_text(record), record.run.id]
     words += [_value_words(judged)] if judged else []
     words += [record.plan.name] if record.plan else []
-    words += [format_seconds(total_seconds(record))]
-    reason = clean(verdict_reason(record), 120)
-    return " · ".join(words + ([reason] if reason and verdict_word(record) != "passed" else []))
+    words += [format_seconds(facts.total_seconds(record))]
+    reason = clean(facts.verdict_reason(record), 120)
+    return " · ".join(words + ([reason] if reason and facts.verdict_word(record) != "passed" else []))
 
 
 def _now_at(record: Record) -> str:
     """The stage that runs, or the next one; what it waits for, where that is known."""
-    unfinished = [name for name, info in stages_in_order(record) if info.state in ("waiting", "running")]
+    unfinished = [name for name, info in facts.stages_in_order(record) if info.state in ("waiting", "running")]
     if record.gang and record.gang.waiting and record.gang.released is None:
         return f"waits: {clean(record.gang.waiting.who, 160)}"
     return unfinished[0] if unfinished else "report"
@@ -82,14 +54,14 @@ def page(record: Record) -> str:
 
 def _head(record: Record) -> list[str]:
     commit = record.commit
-    reason = clean(verdict_reason(record))
+    reason = clean(facts.verdict_reason(record))
     where = f" on {clean(commit.branch, 80)}" if commit.branch else ""
     dirty = " with uncommitted changes" if commit.patch else ""
     base = f"base      {commit.base.run}" if commit.base else "base      none"
-    marked = mark_words(record)
-    silent = [f"unreported {clean(said)}" for said in unreported(record)]
+    marked = facts.mark_words(record)
+    silent = [f"unreported {clean(said)}" for said in facts.unreported(record)]
     return [
-        f"{verdict_head(record)}{record.run.id}" + (f" · {reason}" if reason else ""),
+        f"{facts.verdict_head(record)}{record.run.id}" + (f" · {reason}" if reason else ""),
         *([f"marked    {clean(marked, 300)}"] if marked else []),
         f"commit    {short(commit.sha)}{where}{dirty}: {clean(commit.subject, 120)}",
         f"{base} · created {record.run.created} · attempt {record.run.attempt}",
@@ -99,31 +71,37 @@ def _head(record: Record) -> list[str]:
 
 def _stages(record: Record) -> list[str]:
     lines = []
-    for name, info in stages_in_order(record):
+    for name, info in facts.stages_in_order(record):
         spent = format_seconds(info.seconds) if info.seconds is not None else "-"
         said = clean(info.message or info.state, 160)
-        lines.append(f"{STAGE_MARKS[info.state]} {name:<10}{spent:>12}  {said}")
+        lines.append(f"{facts.STAGE_MARKS[info.state]} {name:<10}{spent:>12}  {said}")
     return lines
 
 
 def _gates(record: Record) -> list[str]:
-    lines = [f"{MARKS[gate.verdict]} {clean(gate.name, 40)}: {clean(gate.reason)}" for gate in gate_order(record.gates)]
-    rows = [f"  {MARKS[row.pinned]} {clean(row.name, 20):<12} {clean(row.by, 300)}" for row in pinned_rows(record)]
+    lines = [
+        f"{facts.MARKS[gate.verdict]} {clean(gate.name, 40)}: {clean(gate.reason)}"
+        for gate in facts.gate_order(record.gates)
+    ]
+    rows = [
+        f"  {facts.MARKS[row.pinned]} {clean(row.name, 20):<12} {clean(row.by, 300)}"
+        for row in facts.pinned_rows(record)
+    ]
     return [*lines, *(["  pinned:", *rows] if rows else [])]
 
 
 def _metrics(record: Record) -> list[str]:
-    first, others = shown_metrics(record)
+    first, others = facts.shown_metrics(record)
     more = [f"  and {len(others)} more: gangline show {record.run.id} --json"] if others else []
     return [*map(_metric_line, first), *more, *_curve(record)]
 
 
-def _metric_line(judged: JudgedMetric) -> str:
-    mark = SIDE_MARKS[judged.side] if judged.side != "unknown" else " "
+def _metric_line(judged: facts.JudgedMetric) -> str:
+    mark = facts.SIDE_MARKS[judged.side] if judged.side != "unknown" else " "
     return f"{mark} {_value_words(judged)}"
 
 
-def _value_words(judged: JudgedMetric) -> str:
+def _value_words(judged: facts.JudgedMetric) -> str:
     metric = judged.metric
     text = f"{clean(judged.name, 60)} {quantity(metric.value, metric.unit)}"
     if metric.base_band and judged.band is not None:
@@ -139,28 +117,28 @@ def _value_words(judged: JudgedMetric) -> str:
 
 def _curve(record: Record) -> list[str]:
     values = [point.value for point in record.curve.points]
-    return [f"  {clean(record.curve.metric, 40)} {sparkline(values, 32)} {curve_end(record)}"] if values else []
+    return [f"  {clean(record.curve.metric, 40)} {sparkline(values, 32)} {facts.curve_end(record)}"] if values else []
 
 
 def _plan(record: Record) -> list[str]:
     plan = record.plan
     if plan is None:
         return []
-    mesh = f" ({words})" if (words := mesh_words(plan.mesh, plan.shares)) else ""
+    mesh = f" ({words})" if (words := facts.mesh_words(plan.mesh, plan.shares)) else ""
     chosen = f"{plan.name}{mesh}, {plan.world_size} ranks, {plan.precision}: {clean(plan.reason)}"
-    lines = [f"plan      {program_decides(record) or chosen}"]
+    lines = [f"plan      {facts.program_decides(record) or chosen}"]
     if plan.measured.step_seconds:
-        off = forecast_off(record)
+        off = facts.forecast_off(record)
         known = f", {percent(off, signed=True)} against forecast" if off is not None else ", no forecast"
         held = "a rank" if plan.device == "cuda" else "a rank's whole process"
         memory = f" · {format_bytes(plan.measured.memory_bytes)} {held}" if plan.measured.memory_bytes else ""
-        other = f" · of {run}" if (run := trained_by(record)) else ""
-        lines.append(f"          step {step_time(plan.measured.step_seconds)}{known}{memory}{other}")
+        other = f" · of {run}" if (run := facts.trained_by(record)) else ""
+        lines.append(f"          step {format_step(plan.measured.step_seconds)}{known}{memory}{other}")
     if parts := part_words(record):
         lines.append(f"          forecast {parts}")
     if plan.network:
         lines.append(f"          network, planned: {clean(plan.network, 400)}")
-    if found := split_tiles(record):
+    if found := facts.split_tiles(record):
         lines.append(f"          network, found: {clean(found, 600)}")
     return lines
 
@@ -168,9 +146,9 @@ def _plan(record: Record) -> list[str]:
 def _time(record: Record) -> list[str]:
     if record.ledger is None:
         return []
-    causes = " · ".join(f"{cause} {percent(share)}" for cause, _, share in ledger_rows(record.ledger)[:6])
-    held = f"{format_seconds(record.ledger.allocated_seconds)} of {time_of(record.ledger.resource)}"
-    slow = [f"slow      {clean(said)}" for said in held_up(record)]
+    causes = " · ".join(f"{cause} {percent(share)}" for cause, _, share in facts.ledger_rows(record.ledger)[:6])
+    held = f"{format_seconds(record.ledger.allocated_seconds)} of {facts.time_of(record.ledger.resource)}"
+    slow = [f"slow      {clean(said)}" for said in facts.held_up(record)]
     slow += [f"diagnosis {diagnosis_text(each)}" for each in record.diagnoses]
     lost = [f"          {clean(said)}" for said in [lost_work(record)] if said]
     return [
@@ -186,6 +164,6 @@ def _rest(record: Record) -> list[str]:
         lines.append(f"proof     {proof.plan}: {proof.tensors_equal} of {proof.tensors} tensors equal · {loss}")
     lines += [f"drill     {name}: {clean(said)}" for name, said in drill_rows(record)]
     lines += [f"variables {clean(event.text)}" for event in record.events if event.kind == ENVIRONMENT]
-    if said := outputs_text(record):
+    if said := facts.outputs_text(record):
         lines.append(f"outputs   {clean(said)}")
     return [*lines, f"store     {record.prefix}"]

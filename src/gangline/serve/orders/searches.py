@@ -13,7 +13,7 @@ import structlog
 from gangline.errors import GanglineError, GateError
 from gangline.forge.protocol import COMMENT_LIMIT, SEARCH_LABEL, RefHead
 from gangline.git.repository import Repository
-from gangline.report.search.markdown import render_markdown_search
+from gangline.report.search.pages import render_markdown_search
 from gangline.report.search.text import headline, verdict_of
 from gangline.report.text import markdown
 from gangline.sanitize import clean

@@ -1,20 +1,21 @@
-"""Result of a bisection as one HTML file: values over the history, evidence, changes of the commit."""
+"""Result of a bisection as one HTML file (values over the history, evidence, changes of it), and as markdown."""
 
 import math
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
+from gangline.report.bisection import text
 from gangline.report.bisection.text import MARKS, Culprit, headline, mean_words, measure_words, spent_words
 from gangline.report.pages import render_page
 from gangline.report.palette import paint, stroke
-from gangline.report.text import clean, percent, short, visible
+from gangline.report.svg import HEIGHT, WIDTH, svg
+from gangline.report.text import clean, code, markdown, percent, short, visible
 from gangline.sanitize import sanitized
 from gangline.spec.bisect import BisectCommit, BisectState
 from gangline.units import format_number
 
 PATCH_LINES = 400
-WIDTH, HEIGHT = 640.0, 200.0
 _COLORS = {"good": "green", "bad": "red", "skipped": "grey", "unknown": "faint"}
 _TONES = {"good": "better", "bad": "worse"}
 _WORDS = {
@@ -86,10 +87,7 @@ def draw_history(state: BisectState) -> Markup:
     column = WIDTH / len(state.suspects)
     parts = [_column(each, (number + 0.5) * column, column, (low, high)) for number, each in enumerate(state.suspects)]
     label = f"{state.metric} of each commit, oldest first"
-    return Markup(  # noqa: S704  # every text inside went through escape()
-        f'<svg class="dots" role="img" aria-label="{escape(label)}" viewBox="0 0 {WIDTH:g} {HEIGHT:g}"'
-        f' width="{WIDTH:g}" height="{HEIGHT:g}" preserveAspectRatio="none">{"".join(parts)}</svg>'
-    )
+    return svg("".join(parts), WIDTH, HEIGHT, "dots", label)
 
 
 def _column(each: BisectCommit, middle: float, width: float, scale: tuple[float, float]) -> str:
@@ -121,3 +119,40 @@ def _kind(line: str) -> str:
     if line.startswith("@@"):
         return "at"
     return {"+": "plus", "-": "minus"}.get(line[:1], "same")
+
+
+_MARKDOWN_WORDS = {
+    "found": "first bad commit",
+    "between": "not narrowed further",
+    "same": "no difference",
+    "unfit": "no search",
+}
+_FILES = 30
+
+
+def render_markdown_bisection(state: BisectState, culprit: text.Culprit | None = None) -> str:
+    """Sentence, evidence, files; untrusted text is escaped."""
+    state = sanitized(state)
+    word = _MARKDOWN_WORDS.get(state.ending or "", "open")
+    rows = [
+        f"**{word}** {markdown(text.headline(state))}",
+        markdown(text.measure_words(state)),
+        f"`{text.history_strip(state, 80)}`",
+    ]
+    table = ["|  | commit | subject | values | mean | from |", "|--|--|--|--|--:|--|"]
+    for each in state.suspects:
+        if each.values or each.reason:
+            values = " ".join(format_number(value) for value in each.numbers)
+            cells = (each.reason or each.subject, values, text.mean_words(each), each.origin)
+            words = " | ".join(markdown(cell, 160) for cell in cells)
+            table.append(f"| {text.MARKS[each.side]} | {code(short(each.sha))} | {words} |")
+    rows.append("\n".join(table))
+    rows += [f"⚠ {markdown(note)}" for note in state.notes]
+    if culprit and culprit.files:
+        counted = (
+            f"- {markdown(each.path, 200)}" + ("" if each.added is None else f" +{each.added} -{each.removed}")
+            for each in culprit.files[:_FILES]
+        )
+        rows.append("\n".join(counted))
+    rows.append(markdown(text.spent_words(state)))
+    return "\n\n".join(rows) + "\n"

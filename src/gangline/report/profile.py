@@ -1,17 +1,18 @@
-"""Profile as one HTML file without script: lanes of each rank, memory, longest operators, traces."""
+"""Profile of steps (lanes of each rank, memory, longest operators) as one HTML file, and in a terminal."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
 from gangline.report.pages import render_page
 from gangline.report.palette import paint, stroke
-from gangline.report.profile_text import duration
-from gangline.report.text import percent
+from gangline.report.svg import rect, svg
+from gangline.report.text import clean, percent, place
 from gangline.sanitize import sanitized
 from gangline.spec.gang.profiling import CATEGORIES, ProfiledStep, ProfileSummary
-from gangline.units import format_bytes
+from gangline.units import format_bytes, format_seconds
 
 COLORS = {
     "matmul": "green", "elementwise": "blue", "optimizer": "pink", "communication": "orange", "copy": "yellow",
@@ -86,16 +87,16 @@ def _lane(category: str, each: ProfileSummary) -> Markup:
     bins = each.lanes[category]
     width = WIDTH / len(bins)
     parts, begin = [], 0
-    for place in range(1, len(bins) + 1):
-        if place < len(bins) and _depth(bins[place]) == _depth(bins[begin]):
+    for end in range(1, len(bins) + 1):
+        if end < len(bins) and _depth(bins[end]) == _depth(bins[begin]):
             continue
         if _depth(bins[begin]):
             where = duration(begin / len(bins) * each.seconds)
             title = f"rank {each.rank} {category}: {percent(bins[begin])} of the time, from {where}"
             attributes = f'{paint(COLORS[category])} fill-opacity="{_depth(bins[begin]) / 10:.1f}"'
-            parts.append(_rect(begin * width, (place - begin) * width, LANE, attributes, title))
-        begin = place
-    return _svg("".join(parts), LANE, "lane", f"{category} of rank {each.rank}")
+            parts.append(_mark(begin * width, (end - begin) * width, LANE, attributes, title))
+        begin = end
+    return svg("".join(parts), WIDTH, LANE, "lane", f"{category} of rank {each.rank}")
 
 
 def _depth(share: float) -> int:
@@ -109,8 +110,8 @@ def _ruler(steps: Sequence[ProfiledStep], seconds: float) -> Markup:
     for number, each in enumerate(steps):
         title = f"step {each.step}: {duration(each.seconds)}"
         color = f'{paint("faint")} fill-opacity="{0.9 if number % 2 else 0.4}"'
-        parts.append(_rect(each.start * scale, each.seconds * scale, 8, color, title))
-    return _svg("".join(parts), 8, "ruler", "steps")
+        parts.append(_mark(each.start * scale, each.seconds * scale, 8, color, title))
+    return svg("".join(parts), WIDTH, 8, "ruler", "steps")
 
 
 def _memory(each: ProfileSummary) -> Markup:
@@ -128,7 +129,7 @@ def _memory(each: ProfileSummary) -> Markup:
         f'<polygon points="{area}" {paint("sky")} fill-opacity="0.35"><title>{escape(title)}</title></polygon>'
         f'<polyline points="{line}" {stroke("blue", 1.5)}/>'
     )
-    return _svg(body, MEMORY, "memory", title)
+    return svg(body, WIDTH, MEMORY, "memory", title)
 
 
 def _phases(each: ProfileSummary, scale: float) -> str:
@@ -139,17 +140,80 @@ def _phases(each: ProfileSummary, scale: float) -> str:
         if name in PHASE_COLORS and (end - begin) * scale >= THINNEST:
             title = f"{name}, {duration(end - begin)}"
             attributes = f'{paint(PHASE_COLORS[name])} fill-opacity="0.22"'
-            parts.append(_rect(begin * scale, (end - begin) * scale, MEMORY, attributes, title))
+            parts.append(_mark(begin * scale, (end - begin) * scale, MEMORY, attributes, title))
     return "".join(parts)
 
 
-def _rect(x: float, width: float, height: float, attributes: str, title: str) -> str:
-    box = f'x="{x:.2f}" y="0" width="{max(width, 0.4):.2f}" height="{height:g}"'
-    return f"<rect {box} {attributes}><title>{escape(title)}</title></rect>"
+def _mark(x: float, width: float, height: float, attributes: str, title: str) -> str:
+    return rect((x, 0, max(width, 0.4), height), attributes, title)
 
 
-def _svg(body: str, height: float, kind: str, label: str) -> Markup:
-    return Markup(  # noqa: S704  # every text inside went through escape() above
-        f'<svg class="{kind}" role="img" aria-label="{escape(label)}" viewBox="0 0 {WIDTH:g} {height:g}"'
-        f' width="{WIDTH:g}" height="{height:g}" preserveAspectRatio="none">{body}</svg>'
-    )
+SHOWN_OPERATORS = 12
+_BLOCKS = " ░▒▓█"
+
+
+def render_profile(name: str, summaries: Sequence[ProfileSummary], *, width: int = 100) -> str:
+    """A row a rank, a lane of the busiest category each, then operators of the rank that was idle most."""
+    summaries = sanitized(tuple(summaries))
+    if not summaries:
+        return f"steps {name}: no rank has responded"
+    head = f"steps {name.replace('-', ' to ')} · {len(summaries)} rank{'s' if len(summaries) > 1 else ''}"
+    device = "GPU" if summaries[0].device == "cuda" else "CPU"
+    blocks = [[f"{head} · time of the {device}"], _ranks(summaries), _lanes(summaries, width)]
+    worst = max(summaries, key=lambda each: (each.idle_share + each.exposed_share, each.rank))
+    blocks.append(_operators(worst, width))
+    return "\n\n".join("\n".join(line.rstrip() for line in block) for block in blocks if block)
+
+
+def duration(seconds: float) -> str:
+    """`12 ms`, `340 µs`: a step is short."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else format_seconds(seconds)
+
+
+def _ranks(summaries: Sequence[ProfileSummary]) -> list[str]:
+    rows = [("rank", "step", "busy", "exposed", "idle", "peak", "where")]
+    for each in summaries:
+        steps = len(each.steps) or 1
+        rows.append(
+            (
+                str(each.rank), duration(each.seconds / steps), percent(each.busy_share), percent(each.exposed_share),
+                percent(each.idle_share), format_bytes(each.peak_bytes), place(each.node),
+            )
+        )  # fmt: skip
+    widths = [max(len(row[i]) for row in rows) for i in range(6)]
+    return ["  ".join([*(f"{cell:>{w}}" for cell, w in zip(row, widths, strict=False)), row[6]]) for row in rows]
+
+
+def _lanes(summaries: Sequence[ProfileSummary], width: int) -> list[str]:
+    """Each category of each rank over the window; a darker mark is a larger share of that piece."""
+    marks = max(20, min(80, width - 26))
+    lines = []
+    for each in summaries[:8]:
+        for category in CATEGORIES:
+            if lane := each.lanes.get(category):
+                spent = each.categories.get(category, 0.0)
+                share = percent(spent / each.seconds) if each.seconds else "-"
+                lines.append(f"{each.rank:>3} {category:<13} {_shade(lane, marks)} {share:>6}")
+    return lines
+
+
+def _shade(lane: Sequence[float], marks: int) -> str:
+    edges = [len(lane) * i // marks for i in range(marks + 1)]
+    means = (sum(lane[a:b]) / (b - a) if b > a else 0.0 for a, b in pairwise(edges))
+    return "".join(_BLOCKS[min(len(_BLOCKS) - 1, round(mean * (len(_BLOCKS) - 1) + 0.3))] for mean in means)
+
+
+def _operators(summary: ProfileSummary, width: int) -> list[str]:
+    rows = [("self", "of window", "calls", "category", "operator")]
+    for each in summary.top[:SHOWN_OPERATORS]:
+        share = percent(each.self_seconds / summary.seconds) if summary.seconds else "-"
+        rows.append((duration(each.self_seconds), share, str(each.count), each.category, each.name))
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    room = max(10, width - sum(widths) - 10)
+    lines = [f"rank {summary.rank}, longest by their own time"]
+    for own, share, calls, category, name in rows:
+        numbers = f"{own:>{widths[0]}}  {share:>{widths[1]}}  {calls:>{widths[2]}}"
+        lines.append(f"{numbers}  {category:<{widths[3]}}  {clean(name, room)}")
+    return lines

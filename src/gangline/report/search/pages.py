@@ -1,32 +1,20 @@
-"""A search as one HTML file: best value over device time, trials as lines through their settings, rungs, front."""
+"""A search as one HTML file (best value over device time, trials as lines through their settings, rungs, front), and as
+markdown for a pull request or a summary (five rows and the change of `line.toml`).
+"""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import unified_diff
 from itertools import accumulate
 
 from markupsafe import Markup
 
 from gangline.report.pages import render_page
 from gangline.report.palette import paint, stroke
-from gangline.report.search.text import (
-    MARKS,
-    best_trials,
-    headline,
-    hours_words,
-    method_words,
-    note_of,
-    other_trials,
-    repeat_commands,
-    rung_rows,
-    setting_words,
-    spent_words,
-    value_words,
-    verdict_of,
-    why,
-)
-from gangline.report.svg import HEIGHT, WIDTH, Chart, Frame, grid, polyline, rect, svg
-from gangline.report.text import clean, percent
+from gangline.report.search import text
+from gangline.report.svg import HEIGHT, WIDTH, Chart, Frame, grid, polyline, rect, share_bar, svg
+from gangline.report.text import ZERO_WIDTH_SPACE, clean, code, markdown, percent, visible
 from gangline.sanitize import sanitized
 from gangline.spec.measurements import CurvePoint
 from gangline.spec.search import Dimension, Scalar, SearchView, Trial
@@ -60,42 +48,36 @@ class ParallelLines:
 def render_html_search(view: SearchView, *, live: bool = False) -> str:
     """The whole page; equal searches give equal bytes."""
     view = sanitized(view)
-    rows = [*best_trials(view, MOST_ROWS), *other_trials(view)][:MOST_ROWS]
+    rows = [*text.best_trials(view, MOST_ROWS), *text.other_trials(view)][:MOST_ROWS]
     answer = view.answer
     return render_page(
-        "search.html.j2", view=view, request=view.request, word=verdict_of(view), head=headline(view), why=why(view),
-        tone=_TONES.get(verdict_of(view), "open"), method=method_words(view), spent=spent_words(view), live=live,
+        "search.html.j2", view=view, request=view.request, word=text.verdict_of(view), head=text.headline(view),
+        why=text.why(view), tone=_TONES.get(text.verdict_of(view), "open"), method=text.method_words(view),
+        spent=text.spent_words(view), live=live,
         best=_draw_best(view), lines=_draw_lines(view), rungs=[
             (f"{step:,}", reached, stopped, "unknown" if value is None else format_number(value))
-            for step, reached, stopped, value in rung_rows(view)
+            for step, reached, stopped, value in text.rung_rows(view)
         ],
         trials=[_row(view, each) for each in rows], hidden=max(len(view.trials) - MOST_ROWS, 0),
-        front=[each for each in best_trials(view, len(view.trials)) if each.number in view.front],
-        importance=[(key, _bar(share), percent(share)) for key, share in view.importance.items()], values=value_words,
-        settings=setting_words, commands=repeat_commands(view),
+        front=[each for each in text.best_trials(view, len(view.trials)) if each.number in view.front],
+        importance=[(key, share_bar(share, percent(share)), percent(share)) for key, share in view.importance.items()],
+        values=text.value_words, settings=text.setting_words, commands=text.repeat_commands(view),
         runs=[] if answer is None or answer.runs is None else [*answer.runs],
-        change=[] if answer is None else [(key, setting_words(value)) for key, value in answer.settings.items()],
+        change=[] if answer is None else [(key, text.setting_words(value)) for key, value in answer.settings.items()],
     )  # fmt: skip
 
 
 def _row(view: SearchView, trial: Trial) -> Mapping[str, object]:
-    hours = hours_words(trial.device_hours, view.request.resource)
-    settings = [setting_words(trial.settings[key]) if key in trial.settings else "-" for key in view.request.space]
+    hours = text.hours_words(trial.device_hours, view.request.resource)
+    settings = [text.setting_words(trial.settings[key]) if key in trial.settings else "-" for key in view.request.space]
     return {
-        "mark": MARKS[trial.state], "number": trial.number, "state": trial.state, "value": value_words(trial),
-        "settings": settings, "run": trial.run,
+        "mark": text.MARKS[trial.state], "number": trial.number, "state": trial.state,
+        "value": text.value_words(trial), "settings": settings, "run": trial.run,
         "steps": f"{trial.step:,}" if trial.step or trial.state == "waiting" else "unknown",
-        "hours": "none" if trial.taken else hours if trial.device_hours else "unknown", "note": note_of(view, trial),
+        "hours": "none" if trial.taken else hours if trial.device_hours else "unknown",
+        "note": text.note_of(view, trial),
         "tone": "better" if trial.number == view.best else "worse" if trial.state == "failed" else "unknown",
     }  # fmt: skip
-
-
-def _bar(share: float) -> Markup:
-    """A share of the whole width."""
-    body = rect(
-        (0, 1, 100 * min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0, 10), paint("blue"), percent(share)
-    )
-    return svg(body, 100, 12, "stage", percent(share))
 
 
 def _draw_best(view: SearchView) -> Chart | None:
@@ -120,7 +102,7 @@ def _draw_best(view: SearchView) -> Chart | None:
     dots = [_dot(view, each, frame.place(hours[each.number], each.values[0])) for each in ended]
     name = f"best {view.request.metrics[0]} so far, {format_number(best[0])} to {format_number(best[-1])}"
     body = "".join([grid(frame), *base, polyline(places, stroke("blue", 2.5)), *dots])
-    words = [hours_words(last * share, view.request.resource) if share else "0" for share in (0, 0.5, 1)]
+    words = [text.hours_words(last * share, view.request.resource) if share else "0" for share in (0, 0.5, 1)]
     return Chart(svg(body, WIDTH, HEIGHT, "chart", clean(name, 200)), frame.labels, words)
 
 
@@ -137,14 +119,16 @@ def _dot(view: SearchView, trial: Trial, place: tuple[float, float]) -> str:
 
 
 def _title(view: SearchView, trial: Trial) -> str:
-    settings = ", ".join(f"{key} {setting_words(value)}" for key, value in trial.settings.items())
-    value = f"{view.request.metrics[0]} {value_words(trial)}"
+    settings = ", ".join(f"{key} {text.setting_words(value)}" for key, value in trial.settings.items())
+    value = f"{view.request.metrics[0]} {text.value_words(trial)}"
     return clean(f"trial {trial.number}, {trial.state}: {value}; {settings}", 300)
 
 
 def _draw_lines(view: SearchView) -> ParallelLines | None:
     """A line a trial through its settings to its value; the best ones lie on top."""
-    shown = [*best_trials(view, MOST_LINES), *(each for each in other_trials(view) if each.settings)][:MOST_LINES]
+    shown = [*text.best_trials(view, MOST_LINES), *(each for each in text.other_trials(view) if each.settings)][
+        :MOST_LINES
+    ]
     if not shown:
         return None
     keys = list(view.request.space)
@@ -194,7 +178,7 @@ class _Scale:
     @property
     def ends(self) -> tuple[str, str]:
         """Words at its top and bottom."""
-        words = [setting_words(each) for each in (self.choices or (self.low, self.high))]
+        words = [text.setting_words(each) for each in (self.choices or (self.low, self.high))]
         top, bottom = words[-1], words[0]
         worst, best = (top, bottom) if self.turned else (bottom, top)
         return best, f"{worst} and worse" if self.is_cut else worst
@@ -222,3 +206,41 @@ def _scale(key: str, axis: Dimension, values: Sequence[Scalar | None]) -> _Scale
         and all(isinstance(each, (int, float)) and each > 0 for each in values if each is not None)
     )
     return _Scale(key, float(axis.low), float(axis.high), log=is_log)
+
+
+MARKDOWN_ROWS = 5
+MOST_CHANGED_LINES = 60
+
+
+def render_markdown_search(view: SearchView, *, line: tuple[str, str] | None = None) -> str:
+    """Verdict, five rows, what it cost; untrusted text is escaped.
+
+    Args:
+        view: The search.
+        line: Text of `line.toml` before and with the winner's keys; none: no change is proposed.
+    """
+    view = sanitized(view)
+    keys, trials = list(view.request.space), text.best_trials(view, MARKDOWN_ROWS)
+    heads = ["trial", *view.request.metrics, *keys, "note"]
+    table = [f"| {' | '.join(markdown(each, 80) for each in heads)} |", "|--:|" + "--:|" * (len(heads) - 2) + "--|"]
+    for each in trials:
+        values = map(format_number, each.values)
+        settings = [text.setting_words(each.settings[key]) if key in each.settings else "unknown" for key in keys]
+        cells = [str(each.number), *values, *settings, text.note_of(view, each)]
+        table.append(f"| {' | '.join(markdown(cell, 120) for cell in cells)} |")
+    blocks = [
+        f"**{text.verdict_of(view)}** {markdown(text.headline(view))}",
+        markdown(text.why(view)),
+        "\n".join(table) if trials else "",
+        _change(*line) if line else "",
+        markdown(f"{text.spent_words(view)} · matters most: {text.importance_words(view)}"),
+        f"{code(f'gangline search report {view.request.id} --open')} shows all trials",
+    ]
+    return "\n\n".join(each for each in blocks if each) + "\n"
+
+
+def _change(before: str, after: str) -> str:
+    """The change as a block that its own text cannot end."""
+    lines = list(unified_diff(before.splitlines(), after.splitlines(), "line.toml", "line.toml", n=1, lineterm=""))
+    shown = [visible(each, 200).replace("```", f"`{ZERO_WIDTH_SPACE}``") for each in lines[:MOST_CHANGED_LINES]]
+    return "\n".join(["```diff", *shown, "```"])
