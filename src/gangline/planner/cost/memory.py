@@ -67,8 +67,8 @@ class RankMemory:
 
 def rank_parts(profile: ModelProfile, layout: Layout, load: StepLoad) -> RankMemory:
     """What one rank holds at its peak, as far as it is known."""
-    shard_parameters, mesh = _shard_parameters(profile, layout), layout.mesh
-    moments = load.moment_bytes * shard_parameters / mesh.size_of(layout.wrapping.optimizer_axes)
+    shard_parameters = _shard_parameters(profile, layout)
+    moments = load.moment_bytes * shard_parameters / layout.mesh.size_of(layout.wrapping.optimizer_axes)
     if load.memory.offload == "optimizer_nvme":
         moments = min(moments, _staged(profile, layout, load))
     else:
@@ -228,10 +228,6 @@ def kept_share(word: str) -> float:
 
 def _kept(word: str, saved: float, handed: float) -> float:
     """Bytes of all blocks, from forward to backward: what they save, or what is handed to them."""
-    if word == "none":
-        return saved
-    if word == "full":
-        return min(saved, handed)
     if word == "selective":
         return SHARES["selective"] * saved
     return saved - max(0.0, saved - handed) / block_interval(word)

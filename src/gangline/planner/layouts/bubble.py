@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gangline.errors import ConfigError
 from gangline.planner.layouts.schedules import Action, Step, num_stages, orders, owner_of, per_round
@@ -25,8 +26,9 @@ class Timeline:
         return 1 - sum(self.busy) / (len(self.busy) * self.seconds)
 
 
+@lru_cache(maxsize=4096)
 def bubble(
-    schedule: PipelineSchedule, ranks: int, micro_batches: int, *, weights: Sequence[float] = (), overlap: bool = True
+    schedule: PipelineSchedule, ranks: int, micro_batches: int, *, weights: tuple[float, ...] = (), overlap: bool = True
 ) -> Timeline:
     """Play one step of `schedule`; forward and both halves of backward of the first stage take one second each.
 
