@@ -104,17 +104,17 @@ def test_a_step_that_waits_holds_its_own_updates_and_those_of_two_buckets():
     mesh = Mesh(dp_replicate=4)
 
     def held(**changes):
-        return OptimizerModel(matrix_work=replace(WORK, **changes)).update_bytes(mesh, owners=4)
+        return OptimizerModel(matrix_work=replace(WORK, **changes)).update_bytes(mesh)
 
     assert held() == 6_400_000
     assert held(overlaps=False, bucket_elements=400_000_000) == 6_400_000
     assert held(overlaps=False, bucket_elements=400_000) == 6_400_000 * (1 + 0.5 * 3) / 4
-    assert OptimizerModel(matrix_work=WORK).held_bytes(Mesh(dp_shard=4), owners=4) == 0
+    assert OptimizerModel(matrix_work=WORK).held_bytes(Mesh(dp_shard=4)) == 0
 
 
 def test_a_host_assembles_a_group_at_a_time_or_all_that_it_has():
     def assembled(mesh, **changes):
-        return OptimizerModel(matrix_work=replace(WORK, overlaps=False, **changes)).update_bytes(mesh, owners=4)
+        return OptimizerModel(matrix_work=replace(WORK, overlaps=False, **changes)).update_bytes(mesh)
 
     fsdp, hsdp = Mesh(dp_shard=4), Mesh(dp_replicate=2, dp_shard=2)
     assert assembled(fsdp) == 6 * 1_600_000, "its share of 6.4 MB"

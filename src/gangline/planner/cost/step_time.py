@@ -7,7 +7,6 @@ from functools import cached_property
 from gangline.planner.cost.averaging import compression_work
 from gangline.planner.cost.calibration import Calibration, kind_of
 from gangline.planner.cost.exchange import Collective
-from gangline.planner.cost.memory import num_owners
 from gangline.planner.cost.optimizer import (
     OptimizerModel,
     first_forward,
@@ -75,18 +74,16 @@ class TracedStep:
     def updates(self) -> UpdateTraffic | None:
         """Updates that travel during the next forward pass; None: there are none, or some rate is not known."""
         work, layout, computed = self.optimizer.matrix_work, self.layout, self._computed
-        owners, hosts = num_owners(layout, work), layout.mesh.dp_shard * layout.mesh.cp * layout.mesh.tp
-        if work is None or not work.overlaps or owners == hosts or computed is None:
+        if work is None or not work.overlaps or computed is None:
             return None
-        exchanged = self._exchanged("communication")
-        if exchanged is None:
+        sent, exchanged = published_updates(work, layout.update_mesh), self._exchanged("communication")
+        if sent.ranks == 1 or exchanged is None:
             return None
         products, _ = _recompute_factors(self.load.memory.activation_checkpointing)
         forward = first_forward(computed, self.load.micro_batches, products) * _block_share(self.trace)
         return update_traffic(
-            published_updates(work, layout.mesh, owners=owners), work, self.speeds.exchange_seconds,
+            sent, work, self.speeds.exchange_seconds, computed=computed, exchanged=exchanged, overlap=self.overlap,
             forward_seconds=forward if may_hide(work, layout.wrapping, self._device) else 0.0,
-            computed=computed, exchanged=exchanged, overlap=self.overlap,
         )  # fmt: skip
 
     @cached_property
@@ -169,14 +166,13 @@ class TracedStep:
 
     def _update(self) -> float | None:
         """The optimizer over what a rank holds, and what every tensor costs however small its part is here."""
-        optimizer, stages = self.optimizer, self.layout.mesh.pp
+        optimizer, each = self.optimizer, self.speeds.move_seconds(0.0)
         streamed = self._stream(optimizer.streamed_bytes(self._updated_parameters))
-        each = self.speeds.move_seconds(0.0)
         if streamed is None or each is None:
             return None
-        moves = UPDATE_MOVES["cpu" if self.host else self._device] * self.profile.tensors / stages
-        owners = num_owners(self.layout, optimizer.matrix_work)
-        return streamed + each * moves + optimizer.matrix_seconds(stages * owners, self.speeds.flops_per_second)
+        moves = UPDATE_MOVES["cpu" if self.host else self._device] * self.profile.tensors / self.layout.mesh.pp
+        products = optimizer.matrix_seconds(self.layout.update_mesh, self.speeds.flops_per_second)
+        return streamed + each * moves + products
 
     def _save(self) -> float | None:
         """A save's copy into buffers, shared out over the steps between two."""

@@ -18,7 +18,6 @@ from gangline.planner.formula.memory import (
     rank_memory,
     stages_of,
     state_memory,
-    update_memory,
 )
 from gangline.planner.formula.step_time import (
     StepParts,
@@ -296,7 +295,7 @@ class LayoutCandidates:
         work = activation_memory(
             question, self.layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=chunks
         )  # fmt: skip
-        return max(sum(work), 0.0 if question.space.on_host else update_memory(self.layout, question.optimizer))
+        return max(sum(work), 0.0 if question.space.on_host else question.optimizer.update_bytes(self.layout.mesh))
 
     def passes_of(
         self, stages: Stages, micro_batch: int, count: int, recompute: str, *, waits: bool = True

@@ -67,6 +67,12 @@ class Layout:
         return self.mesh.dp_replicate
 
     @property
+    def update_mesh(self) -> Mesh:
+        """Degrees over which updates of matrices are shared; replicas that meet rarely make all of their own."""
+        traits = traits_of(self.strategy)
+        return replace(self.mesh, dp_replicate=1) if traits and traits.averages_rarely else self.mesh
+
+    @property
     def num_axes(self) -> int:
         """Axes with more than one rank."""
         return self.mesh.num_axes
