@@ -142,8 +142,8 @@ def fitting_plan(request: PlanRequest) -> FittingPlan | None:
         return None
     if not ranked:
         return None
-    bounds = request.time_bounds(ranked[0])
-    return FittingPlan(ranked[0].name, None if bounds is None else bounds.most, request.fit(ranked[0]).need_bytes)
+    best = ranked[0]
+    return FittingPlan(best.name, request.formula(best).step_seconds, request.fit(best).need_bytes)
 
 
 def _sort(request: PlanRequest, layouts: Sequence[Layout]) -> Ranking:

@@ -46,8 +46,8 @@ def plan_rings(choice: PlanChoice, profile: ModelProfile, *, line: Line, fullest
 
 
 def _load(choice: PlanChoice, line: Line) -> StepLoad:
-    options = Setting(micro_batch=choice.micro_batch, precision=choice.precision, memory=choice.memory)
-    return step_load(line, Layout(choice.strategy, choice.mesh), options)
+    setting = Setting(micro_batch=choice.micro_batch, precision=choice.precision, memory=choice.memory)
+    return step_load(line, Layout(choice.strategy, choice.mesh), setting)
 
 
 def plan_certificate(

@@ -312,21 +312,17 @@ class LayoutCandidates:
 
     def added_seconds(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float, float]:
         """Exchange of data-parallel ranks before any of it is hidden, update and compression, and host traffic."""
-        key = stages.rank_parameters, sync, count
+        key, question, layout = (stages.rank_parameters, sync, count), self._question, self.layout
         if key not in self._added:
-            self._added[key] = self._count_added(stages, sync, count)
+            most = max(stages.rank_parameters) / layout.mesh.tp
+            load = question.load(self._samples // count, count, sync)
+            exchange = exchange_seconds(question, layout, most, load, blocks=max(stages.rank_blocks))
+            update = update_seconds(question, layout, most) + squeeze_seconds(question, layout, most)
+            host = 0.0
+            if question.space.on_host:
+                host = transfer_seconds(most / layout.shards, question.hardware.host, layout.wrapping, load)
+            self._added[key] = exchange, update, host
         return self._added[key]
-
-    def _count_added(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float, float]:
-        question, layout = self._question, self.layout
-        most = max(stages.rank_parameters) / layout.mesh.tp
-        load = question.load(self._samples // count, count, sync)
-        exchange = exchange_seconds(question, layout, most, load, blocks=max(stages.rank_blocks))
-        update = update_seconds(question, layout, most) + squeeze_seconds(question, layout, most)
-        host = 0.0
-        if question.space.on_host:
-            host = transfer_seconds(most / layout.shards, question.hardware.host, layout.wrapping, load)
-        return exchange, update, host
 
     def _plan(self, best: _Best) -> LayoutPlan:
         """The best candidate with its terms."""
