@@ -17,7 +17,7 @@ from gangline.planner.choice import PlanChoice, plan_choice
 from gangline.planner.contest import Contender, SearchSummary, TimeBounds, winner
 from gangline.planner.forecast import forecast_of, formula_of
 from gangline.planner.formula.choice import forecast_of_layout
-from gangline.planner.formula.search import formula_question
+from gangline.planner.formula.inputs import formula_question
 from gangline.planner.formula.unlike import KindT, UnlikeGang, dealt_samples, evaluate_unlike, replicas_of
 from gangline.planner.layouts.layout import Layout, layout_of, program_decides
 from gangline.planner.layouts.rules import offload_obstacle, refusal_reason
