@@ -36,7 +36,8 @@ def choose_federated(
     federation = federation_of(line, table, site)
     pool, members = open_pool(site, kind), len(federation.roster)
     ranks = 1
-    alone = _member_line(line, steps=line.train.steps)
+    memory = MemoryTable(activation_checkpointing="none", loss_chunks=1, offload="none")
+    alone = replace(line, federated=None, train=replace(line.train, strategy="none", ranks=1, memory=memory))
     choice = choose(alone, kind)
     if choice.precision == "fp16":
         alone = replace(alone, train=replace(alone.train, precision="fp32"))
@@ -83,14 +84,6 @@ def federation_of(line: Line, table: FederatedTable, site: Site) -> FederationPl
             f"{line.evaluate.seeds}; gates take a limit or a tolerance_percent instead of a band"
         )
     return FederationPlan(table=table, roster=roster, simulated=simulated)
-
-
-def _member_line(line: Line, *, steps: int) -> Line:
-    """The training of one member, as a line of its own."""
-    memory = MemoryTable(activation_checkpointing="none", loss_chunks=1, offload="none")
-    return replace(
-        line, federated=None, train=replace(line.train, strategy="none", ranks=1, memory=memory, steps=steps)
-    )
 
 
 def _ranks(line: Line, pool: Pool, members: int, need_bytes: int | None) -> int:

@@ -82,13 +82,8 @@ class Calibration:
 def calibrate(
     history: Sequence[MeasuredRun], key: Key, *, band: float = 0.05, memory_margin: float = 0.10
 ) -> Calibration:
-    """What `history` teaches about `key`.
-
-    Args:
-        history: Newest first; the first 50 runs of `key` count.
-        key: Device and precision.
-        band: What holds while there are few records; likewise `memory_margin`.
-    """
+    """What the first 50 runs of `key` in `history` teach, newest first; `band` and `memory_margin` are what holds while
+    there are few records."""
     alike = [each for each in history if key_of(each) == key][:MOST_RECORDS]
     ratios = _ratios(alike)
     step = factor_of(_step_ratios(alike))

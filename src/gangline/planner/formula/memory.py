@@ -201,13 +201,7 @@ def state_memory(question: Question, layout: Layout, parameters: float, *, sync:
     """Weights, gradients and optimizer of a rank whose stages have `parameters` after tp has cut them.
 
     Owners of matrices share what the optimizer keeps of them evenly. On the host wait shards and their optimizer, but
-    no gradients that are not reduced yet.
-
-    Args:
-        question: With the precision of the passes and the optimizer.
-        layout: How data-parallel ranks hold them.
-        parameters: phi of the formulas.
-        sync: Reduced after each micro-batch, gradients are in shards all the time.
+    no gradients that are not reduced yet. Reduced after each micro-batch, gradients are in shards all the time.
     """
     optimizer, width_bytes = question.optimizer, question.width_bytes
     shards, owned = layout.shards, optimizer.owned_bytes(layout.mesh)

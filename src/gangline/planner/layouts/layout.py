@@ -211,17 +211,11 @@ def explicit_layout(line: Line) -> Layout:
 def elastic_sizes(
     line: Line, *, strategy: Strategy, mesh: Mesh, micro_batch: int, holds: Callable[[Layout, int], bool]
 ) -> tuple[tuple[Size, ...], tuple[int, ...]]:
-    """One size for each number of ranks in `train.ranks = [min, max]` that can go on with the training of `mesh`.
+    """One size for each number of ranks in `train.ranks = [min, max]` that can go on with the training of `mesh`, and
+    the numbers of ranks that are too few to hold the model.
 
-    Args:
-        line: What is asked; one number of ranks, or `"auto"`, is not elastic.
-        strategy: As chosen.
-        mesh: As chosen.
-        micro_batch: As chosen; another size takes no more at once, for more need not fit.
-        holds: Whether a rank of a layout holds passes of so many samples.
-
-    Returns:
-        Sizes, and the numbers of ranks that are too few to hold the model.
+    Another size takes no more at once than `micro_batch`, for more need not fit; `holds` says whether a rank of a
+    layout holds passes of so many samples.
     """
     ranks = line.train.ranks
     traits = traits_of(strategy)
