@@ -7,8 +7,9 @@ from gangline.errors import ConfigError
 from gangline.spec.config.line import PlanTable
 from gangline.spec.config.site import LimitsTable
 from gangline.spec.forecast import Forecast
+from gangline.spec.measurements import Answer
 from gangline.spec.plan import Verdict
-from gangline.spec.record import Answer, Gate
+from gangline.spec.record import Gate
 from gangline.units import format_number, format_step
 
 _TIME = "time"

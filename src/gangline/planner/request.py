@@ -46,10 +46,7 @@ class PlanRequest(PlanProblem):
             if each.fit.holds:
                 return self._faster_setting(layout, each)
             misses.append(each)
-        least = min(miss.effort // OFFLOAD_EFFORT for miss in misses)
-        return min(
-            (each for each in misses if each.effort // OFFLOAD_EFFORT == least), key=lambda each: each.fit.ratio or 0
-        )
+        return min(misses, key=lambda each: (each.effort // OFFLOAD_EFFORT, each.fit.ratio or 0))
 
     def _open_ways(self, layout: Layout) -> Iterator[tuple[int, Memory]]:
         """All that the line leaves open, the least effort first, each with the largest passes first."""

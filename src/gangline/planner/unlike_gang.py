@@ -18,7 +18,7 @@ from gangline.planner.contest import Contender, SearchSummary, TimeBounds, winne
 from gangline.planner.forecast import forecast_of, formula_of
 from gangline.planner.formula.choice import forecast_of_layout
 from gangline.planner.formula.inputs import formula_question
-from gangline.planner.formula.unlike import KindT, UnlikeGang, dealt_samples, evaluate_unlike, replicas_of
+from gangline.planner.formula.unlike import KindT, UnlikeGang, dealt_samples, evaluate_unlike, replicas_of, whole_passes
 from gangline.planner.layouts.layout import Layout, layout_of, program_decides
 from gangline.planner.layouts.rules import offload_obstacle, refusal_reason
 from gangline.planner.pool import MOST_AUTO, divisors, has_own_rates
@@ -233,14 +233,9 @@ def _layouts(pair: GpuPair, profile: ModelProfile) -> Iterator[Layout]:
 
 def _best_of(pair: GpuPair, profile: ModelProfile, layout: Layout, misses: list[Fit]) -> UnlikeGang[Forecast] | None:
     """The fastest passes with the fewest savings of memory that let any fit; None: none fits, and `misses` has why."""
-    train, mesh = pair.line.train, layout.mesh
-    requested = train.mesh.micro_batch
-    sizes = [each for each in divisors(train.global_batch) if each <= MOST_AUTO]
-    counted = [
-        (size, *divmod(train.global_batch, size * mesh.dp_shard))
-        for size in (sizes if requested == "auto" else [requested])
-    ]
-    whole = [(size, passes) for size, passes, left in counted if not left and passes >= mesh.dp_replicate]
+    batch, requested = pair.line.train.global_batch, pair.line.train.mesh.micro_batch
+    sizes = [each for each in divisors(batch) if each <= MOST_AUTO] if requested == "auto" else [requested]
+    whole = whole_passes(sizes, batch, layout)
     for memory in memories(pair.line, layout, "cuda", profile):
         if memory.offload == "cpu":
             continue

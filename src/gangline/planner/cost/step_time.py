@@ -111,7 +111,9 @@ class TracedStep:
         if part == "communication":
             if exchanged is None or computed is None or self._unknown_traffic:
                 return None
-            return max(0.0, exchanged - self.overlap * computed) + self._shard_transfers()
+            exposed, shards = max(0.0, exchanged - self.overlap * computed), self._updated_parameters
+            host = self.host and transfer_seconds(shards, self.host, self.layout.wrapping, self.load)
+            return exposed + (host or 0.0)
         own = computed if part == "compute" else self._update() if part == "optimizer" else self._save()
         if own is None or exchanged is None:
             return None
@@ -182,11 +184,6 @@ class TracedStep:
     def _stream(self, size: float) -> float | None:
         """Bytes that stream through the memory in which the shards are."""
         return size / self.host.memory_bytes_per_second if self.host else self.speeds.stream_seconds(size)
-
-    def _shard_transfers(self) -> float:
-        if self.host is None:
-            return 0.0
-        return transfer_seconds(self._updated_parameters, self.host, self.layout.wrapping, self.load)
 
     def _origin(self, part: str) -> str:
         origin = self.speeds.exchange_origin if part == "communication" else self.speeds.origin

@@ -120,6 +120,12 @@ def replicas_of(ranks: tuple[int, int], layout: Layout) -> tuple[int, int]:
     return ranks[0] // size, ranks[1] // size
 
 
+def whole_passes(sizes: Sequence[int], global_batch: int, layout: Layout) -> list[tuple[int, int]]:
+    """Those of `sizes` whose passes the batch is made of, with their number, at least one a replica."""
+    counted = ((size, *divmod(global_batch, size * layout.mesh.dp_shard)) for size in sizes)
+    return [(size, passes) for size, passes, left in counted if not left and passes >= layout.replicas]
+
+
 def dealt_samples(layout: Layout, setting: Setting, taken: Sequence[int], replicas: tuple[int, int]) -> tuple[int, ...]:
     """Samples of a step by replica, of passes that the replicas of each kind take."""
     samples = setting.micro_batch * layout.mesh.dp_shard
@@ -136,15 +142,10 @@ class _Ways:
         self._layout, self._questions = layout, questions
         self._replicas = replicas_of(ranks, layout)
         self._kinds = tuple(LayoutCandidates(each, layout, own) for each, own in zip(questions, seen, strict=True))
-        question, space, shards = questions[0], questions[0].space, layout.mesh.dp_shard
+        question, space = questions[0], questions[0].space
         self._stages = stages_of(question.model, 1, SCHEDULE)
         self._bytes: dict[tuple[Sync, int, str, int], float] = {}
-        self._sizes = [
-            (size, passes)
-            for size in space.micro_batches
-            for passes, left in [divmod(space.global_batch, size * shards)]
-            if not left and passes >= layout.replicas
-        ]
+        self._sizes = whole_passes(space.micro_batches, space.global_batch, layout)
         syncs: tuple[Sync, ...] = tuple(space.syncs) if layout.wrapping.shards else ("last",)
         self._runs = [
             (sync, chunks) for sync in syncs for chunks in space.loss_chunks

@@ -189,7 +189,7 @@ def _mesh(traits: StrategyTraits, world: int, nodes: int, profile: ModelProfile 
     if traits.layout == "node_replicas" and world < 2:
         raise ConfigError(f'{asked} two ranks or more, found {world}; "none" works on one')
     replicas = nodes if nodes > 1 else world  # a replica is a node, whose ranks share the shards, or a rank
-    return {
+    meshes: dict[str, Callable[[], Mesh]] = {
         "one_rank": Mesh,
         "replicas": lambda: Mesh(dp_replicate=world),
         "shards": lambda: Mesh(dp_shard=world),
@@ -200,7 +200,8 @@ def _mesh(traits: StrategyTraits, world: int, nodes: int, profile: ModelProfile 
         "experts": lambda: expert_mesh(world, profile),
         "stages": lambda: pipeline_mesh(world, nodes, profile),
         "three_axes": lambda: three_axis_mesh(world, nodes, profile),
-    }[traits.layout]()
+    }
+    return meshes[traits.layout]()
 
 
 def explicit_layout(line: Line) -> Layout:
