@@ -122,10 +122,10 @@ def _bounds(
     bounds: PlanTable, limits: LimitsTable, forecast: Forecast, seeds: int
 ) -> Iterator[tuple[str, float, float | None]]:
     """What is bounded, the tightest bound, and what is forecast: of time one training, of what is paid all of them."""
-    hours, money = (each if each is None else each * seeds for each in (forecast.gpu_hours, forecast.money))
+    paid = forecast.paid(seeds)
     for name, bound, limit, known in (
-        ("GPU-hours", bounds.budget_gpu_hours, limits.gpu_hours_per_run, hours),
-        ("money", bounds.budget_money, limits.money_per_run, money),
+        ("GPU-hours", bounds.budget_gpu_hours, limits.gpu_hours_per_run, paid.gpu_hours),
+        ("money", bounds.budget_money, limits.money_per_run, paid.money),
         (_TIME, bounds.deadline_seconds, None, forecast.wall_seconds),
     ):
         tightest = min((each for each in (bound, limit) if each is not None), default=None)

@@ -106,10 +106,7 @@ def _forecast(one: Forecast, ranks: int, *, simulated: bool) -> Forecast:
             parameters=one.parameters, memory_bytes=one.memory_bytes, memory_origin=one.memory_origin,
             memory_causes=one.memory_causes,
         )  # fmt: skip
-    return replace(
-        one, gpu_hours=None if one.gpu_hours is None else one.gpu_hours * ranks,
-        money=None if one.money is None else one.money * ranks,
-    )  # fmt: skip
+    return one.paid(ranks)
 
 
 def _reason(federation: FederationPlan, parameters: int | None) -> str:

@@ -5,12 +5,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from gangline.errors import ConfigError
-from gangline.planner.cost.memory import rank_bytes
+from gangline.planner.cost.memory import rank_parts
 from gangline.planner.layouts.degrees import tensor_mesh
 from gangline.planner.layouts.layout import Layout, layout_of
 from gangline.planner.layouts.rules import require_axes, require_runnable
 from gangline.planner.pool import Pool, num_nodes, open_pool, ranks_per_node
-from gangline.planner.settings import Fit
+from gangline.planner.settings import StepLoad
 from gangline.spec.compression import Compression
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
@@ -144,4 +144,5 @@ def _fits(plan: Plan, layout: Layout, pool: Pool | None) -> bool:
     if pool is None or plan.forecast.parameters is None:
         return True
     usable = pool.usable_bytes(ranks_per_node(pool, layout.mesh.world_size))
-    return Fit(rank_bytes(ModelProfile(parameters=plan.forecast.parameters), layout), usable).holds
+    state = StepLoad(micro_batch=0, precision="fp32")
+    return rank_parts(ModelProfile(parameters=plan.forecast.parameters), layout, state).fit(usable).holds

@@ -123,11 +123,6 @@ def _state_in_use(profile: ModelProfile, layout: Layout) -> float:
     return min(work.batch * work.largest_owner_bytes, max(work.largest_owner_bytes, _owner_state(profile, layout)))
 
 
-def rank_bytes(profile: ModelProfile, layout: Layout) -> float:
-    """State of one rank at its peak, without activations."""
-    return rank_parts(profile, layout, StepLoad(micro_batch=0, precision="fp32")).total
-
-
 def host_bytes(profile: ModelProfile, layout: Layout, load: StepLoad) -> float:
     """What one rank holds in the memory of its server instead."""
     if load.memory.offload != "cpu":
