@@ -42,7 +42,7 @@ class PlanRequest(PlanProblem):
     def _cheapest_setting(self, layout: Layout) -> FittedSetting:
         misses = []
         for size, memory in self._open_ways(layout):
-            each = self._setting_of(layout, size, memory)
+            each = FittedSetting(micro_batch=size, memory=memory, fit=self.fit_of(layout, size, memory))
             if each.fit.holds:
                 return self._faster_setting(layout, each)
             misses.append(each)
@@ -53,9 +53,6 @@ class PlanRequest(PlanProblem):
         sizes = micro_batches(self.line, layout.mesh)
         for memory in memories(self.line, layout, self.pool.device, self.profile):
             yield from ((size, memory) for size in sizes)
-
-    def _setting_of(self, layout: Layout, micro_batch: int, memory: Memory) -> FittedSetting:
-        return FittedSetting(micro_batch=micro_batch, memory=memory, fit=self.fit_of(layout, micro_batch, memory))
 
     def _faster_setting(self, layout: Layout, first: FittedSetting) -> FittedSetting:
         """`first`, or the fastest of what is clearly faster: large passes that compute something again may gather less
@@ -68,7 +65,7 @@ class PlanRequest(PlanProblem):
             way = size, memory.gradient_sync
             if way in found or effort(memory) >= OFFLOAD_EFFORT:
                 continue
-            each = self._setting_of(layout, size, memory)
+            each = FittedSetting(micro_batch=size, memory=memory, fit=self.fit_of(layout, size, memory))
             if each.fit.holds:
                 found[way] = self._time_bounds(layout, each) or time_bounds, each
         faster = [each for each in found.values() if each[0].is_clearly_below(time_bounds, self.band)]
