@@ -10,7 +10,6 @@ PUBLIC = {
     "certificate": ("pipeline_traffic", "plan_certificate"),
     "choice": ("PlanChoice", "choose_by_formula", "choose_plan"),
     "cost.interruptions": ("StorageCost", "storage_costs"),
-    "cost.memory": ("num_owners",),
     "cost.optimizer": ("matrix_updates", "optimizer_model"),
     "forecast": ("calibrated_site",),
     "formula.inputs": ("formula_profile",),

@@ -2,17 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gangline.errors import ConfigError
 from gangline.spec.config.line import PlanTable
 from gangline.spec.config.site import LimitsTable
 from gangline.spec.forecast import Forecast
+from gangline.spec.measurements import Answer
 from gangline.spec.plan import Verdict
 from gangline.spec.record import Gate
 from gangline.units import format_number, format_step
 
 _TIME = "time"
+
+Answered = tuple[Answer, str]
+"""Verdict on one bound, and its sentence."""
 
 _NOTHING = 1e-9
 """Value in place of a bound of 0, so that the plan nearest to it is the cheapest."""
@@ -65,8 +68,8 @@ def check(
         ConfigError: The line's own bound is above the site's.
     """
     _require_within(bounds, limits)
-    answers = _answers(bounds, limits, forecast, band, seeds)
-    return _gate(list(answers), {"origin": forecast.origin, "band": band}, nearest=nearest, seeds=seeds)
+    answers = list(_answers(bounds, limits, forecast, band, seeds))
+    return _gate(answers, origin=forecast.origin, band=band, nearest=nearest, seeds=seeds)
 
 
 def check_measured(
@@ -78,20 +81,20 @@ def check_measured(
     """
     expected = _answers(bounds, limits, forecast, band, seeds)
     pairs = zip(expected, _bounds(bounds, limits, measured, 1), strict=True)
-    answers = [said if seen is None else _seen(name, bound, seen) for said, (name, bound, seen) in pairs]
-    return _gate(answers, {"origin": measured.origin, "band": band})
+    answers = [said if seen is None else _judged(name, bound, seen, "measured") for said, (name, bound, seen) in pairs]
+    return _gate(answers, origin=measured.origin, band=band)
 
 
-def _gate(answers: Sequence[tuple[str, str]], evidence: dict[str, Any], *, nearest: str = "", seeds: int = 1) -> Gate:
+def _gate(answers: Sequence[Answered], *, origin: str, band: float, nearest: str = "", seeds: int = 1) -> Gate:
     if not answers:
         return Gate(name="budget", verdict="yes", reason="no bound is set")
     refused = [reason for verdict, reason in answers if verdict == "no"]
     unknown = [reason for verdict, reason in answers if verdict == "unknown"]
-    verdict = "no" if refused else "unknown" if unknown else "yes"
+    verdict: Answer = "no" if refused else "unknown" if unknown else "yes"
     reasons = refused or unknown or [reason for _, reason in answers]
     reason = f"no plan is within the bounds, {nearest} comes nearest: " if refused and nearest else ""
     reason += "; ".join(reasons) + (f"; {seeds} seeds are included" if seeds > 1 else "")
-    return Gate(name="budget", verdict=verdict, reason=reason, evidence=evidence)  # type: ignore[arg-type]  # one of three literals
+    return Gate(name="budget", verdict=verdict, reason=reason, evidence={"origin": origin, "band": band})
 
 
 def _require_within(bounds: PlanTable, limits: LimitsTable) -> None:
@@ -104,21 +107,25 @@ def _require_within(bounds: PlanTable, limits: LimitsTable) -> None:
             raise ConfigError(f"{key}: wanted at most the site's limit of {limit:g}, found {bound:g}; lower it")
 
 
-def _answers(
-    bounds: PlanTable, limits: LimitsTable, forecast: Forecast, band: float, seeds: int
-) -> Iterator[tuple[str, str]]:
+def _answers(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, band: float, seeds: int) -> Iterator[Answered]:
     for name, bound, known in _bounds(bounds, limits, forecast, seeds):
-        yield _guess(name, bound, known) if forecast.is_first and known else _answer(name, bound, known, band)
+        most = f"{name}: at most {_shown(name, bound)}"
+        if known is None:
+            yield "unknown", f"{most}, no forecast yet: no run of this plan was measured"
+        elif known and forecast.is_first:  # as no run has corrected it yet, it neither refuses nor promises anything
+            yield "unknown", f"{most}, the first forecast says {_shown(name, known)}"
+        else:
+            yield _judged(name, bound, known * (1 + band), "forecast")
 
 
 def _bounds(
     bounds: PlanTable, limits: LimitsTable, forecast: Forecast, seeds: int
 ) -> Iterator[tuple[str, float, float | None]]:
     """What is bounded, the tightest bound, and what is forecast: of time one training, of what is paid all of them."""
-    hours, money = (each if each is None else each * seeds for each in (forecast.gpu_hours, forecast.money))
+    paid = forecast.paid(seeds)
     for name, bound, limit, known in (
-        ("GPU-hours", bounds.budget_gpu_hours, limits.gpu_hours_per_run, hours),
-        ("money", bounds.budget_money, limits.money_per_run, money),
+        ("GPU-hours", bounds.budget_gpu_hours, limits.gpu_hours_per_run, paid.gpu_hours),
+        ("money", bounds.budget_money, limits.money_per_run, paid.money),
         (_TIME, bounds.deadline_seconds, None, forecast.wall_seconds),
     ):
         tightest = min((each for each in (bound, limit) if each is not None), default=None)
@@ -126,22 +133,10 @@ def _bounds(
             yield name, tightest, known
 
 
-def _guess(name: str, bound: float, known: float) -> tuple[str, str]:
-    """A forecast that no run has corrected yet neither refuses nor promises anything."""
-    return "unknown", f"{name}: at most {_shown(name, bound)}, the first forecast says {_shown(name, known)}"
-
-
-def _answer(name: str, bound: float, known: float | None, band: float) -> tuple[str, str]:
-    if known is None:
-        return "unknown", f"{name}: at most {_shown(name, bound)}, no forecast yet: no run of this plan was measured"
-    edge = known * (1 + band)
-    verdict, sign = ("no", "above") if edge > bound else ("yes", "within")
-    return verdict, f"{name}: {_shown(name, edge)} forecast, {sign} {_shown(name, bound)}"
-
-
-def _seen(name: str, bound: float, value: float) -> tuple[str, str]:
-    verdict, sign = ("no", "above") if value > bound else ("yes", "within")
-    return verdict, f"{name}: {_shown(name, value)} measured, {sign} {_shown(name, bound)}"
+def _judged(name: str, bound: float, value: float, word: str) -> Answered:
+    sign = "above" if value > bound else "within"
+    sentence = f"{name}: {_shown(name, value)} {word}, {sign} {_shown(name, bound)}"
+    return "no" if value > bound else "yes", sentence
 
 
 def _shown(name: str, value: float) -> str:

@@ -128,7 +128,8 @@ def evaluate_layouts(request: PlanRequest) -> Ranking:
     layouts = data_parallel_layouts(line, pool, profile)
     ranking = _sort(request, layouts)
     fits_without_host = any(request.setting(each).effort < OFFLOAD_EFFORT for each in ranking.order)
-    if profile is None or (fits_without_host and not _is_timed(request, ranking)):
+    is_timed = ranking.first is not None and request.formula(ranking.first).step_seconds is not None
+    if profile is None or (fits_without_host and not is_timed):
         return ranking
     ranking = _sort(request, [*layouts, *cut_layouts(line, pool, profile)])
     return replace(ranking, unsupported={**ranking.unsupported, **dict(unused_axes(line, pool, profile))})
@@ -142,8 +143,8 @@ def fitting_plan(request: PlanRequest) -> FittingPlan | None:
         return None
     if not ranked:
         return None
-    bounds = request.time_bounds(ranked[0])
-    return FittingPlan(ranked[0].name, None if bounds is None else bounds.most, request.fit(ranked[0]).need_bytes)
+    best = ranked[0]
+    return FittingPlan(best.name, request.formula(best).step_seconds, request.fit(best).need_bytes)
 
 
 def _sort(request: PlanRequest, layouts: Sequence[Layout]) -> Ranking:
@@ -159,12 +160,6 @@ def _sort(request: PlanRequest, layouts: Sequence[Layout]) -> Ranking:
         too_large=[layout for layout in runnable if not request.fit(layout).holds],
         unsupported={layout: reason for layout, reason in reasons.items() if reason is not None},
     )
-
-
-def _is_timed(request: PlanRequest, ranking: Ranking) -> bool:
-    """Forecasts say how long the first plan of the fixed order takes, and so what another one is worth."""
-    first = ranking.first
-    return first is not None and request.formula(first).step_seconds is not None
 
 
 def _asked_layout(line: Line, pool: Pool, profile: ModelProfile | None) -> Layout:

@@ -46,8 +46,8 @@ def plan_rings(choice: PlanChoice, profile: ModelProfile, *, line: Line, fullest
 
 
 def _load(choice: PlanChoice, line: Line) -> StepLoad:
-    options = Setting(micro_batch=choice.micro_batch, precision=choice.precision, memory=choice.memory)
-    return step_load(line, Layout(choice.strategy, choice.mesh), options)
+    setting = Setting(micro_batch=choice.micro_batch, precision=choice.precision, memory=choice.memory)
+    return step_load(line, Layout(choice.strategy, choice.mesh), setting)
 
 
 def plan_certificate(
@@ -64,15 +64,8 @@ def plan_certificate(
     """Certificate of `choice` on the fewest groups; None: the fabric lacks servers, a server has two stages, or what
     goes over edges is not known.
 
-    Args:
-        fabric: As its administrator states it.
-        choice: Of the plan.
-        profile: Of the model that it trains.
-        line: That asked for it.
-        write_seconds: For which one checkpoint stops the training; None: not known.
-        overlap: Share of computing that hides what data-parallel ranks exchange.
-        links: How the speeds of the fabric are known.
-        gpu: Of the site, whose latencies count where the fabric states none.
+    One checkpoint stops the training for `write_seconds`; `overlap` is the share of computing that hides what
+    data-parallel ranks exchange; latencies of `gpu` count where the fabric states none.
     """
     mesh, servers = choice.mesh, choice.num_nodes
     if servers < 2 or servers % mesh.pp or len(fabric.servers) < servers:

@@ -22,7 +22,7 @@ from gangline.planner.problem import PlanProblem
 from gangline.planner.reasons import candidate_of, chosen_reason, no_fit_reason, refuse_all, runner_up, why_lost
 from gangline.planner.request import Ask, PlanRequest
 from gangline.planner.settings import FittedSetting
-from gangline.planner.suggestion import FittingPlan, suggest_change
+from gangline.planner.suggestion import suggest_change
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory, Rates
@@ -125,10 +125,10 @@ def choose_plan(
     if line.federated is not None:
         from gangline.planner.federated import choose_federated  # few lines have members
 
-        def choose(line: Line, inventory: Inventory) -> PlanChoice:
-            return choose_plan(line, site, inventory, profile, history, rates=rates, fabric=fabric)
-
-        return choose_federated(line, site, inventory, choose=choose)
+        return choose_federated(
+            line, site, inventory,
+            choose=lambda one, kind: choose_plan(one, site, kind, profile, history, rates=rates, fabric=fabric),
+        )  # fmt: skip
     request = ask(line, inventory)
     if request.is_by_formula and not program_decides(line):
         return choose_by_formula(request, ask=ask, inventory=inventory)
@@ -150,11 +150,8 @@ def choose_by_formula(request: PlanRequest, *, ask: Ask, inventory: Inventory) -
     ranking = by_formula.rank_layouts(request)
     chosen = ranking.chosen
     if chosen is None:
-
-        def fitting(line: Line, inventory: Inventory) -> FittingPlan | None:
-            return by_formula.fitting_layout(ask(line, inventory))
-
-        raise by_formula.refuse_layouts(request, ranking, suggest_change(request.line, inventory, fitting))
+        change = suggest_change(request.line, inventory, lambda *changed: by_formula.fitting_layout(ask(*changed)))
+        raise by_formula.refuse_layouts(request, ranking, change)
     setting = chosen.setting
     candidates = by_formula.candidates_of(request, ranking)
     return plan_choice(
@@ -171,14 +168,8 @@ def plan_choice(
 ) -> PlanChoice:  # fmt: skip
     """The first of `candidates` as the choice, with the sizes that an elastic gang may go on with.
 
-    Args:
-        request: What was asked.
-        candidates: The chosen one first.
-        micro_batch: Samples of one pass.
-        memory: What is given up for memory.
-        forecast: Of the chosen one.
-        holds: Whether a rank of another size holds passes of so many samples.
-        more: Fields of `PlanChoice` that only one kind of choice has.
+    `holds` says whether a rank of another size holds passes of so many samples; `more` are fields of `PlanChoice` that
+    only one kind of choice has.
     """
     chosen = candidates[0]
     sizes, too_few = elastic_sizes(

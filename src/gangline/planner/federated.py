@@ -36,7 +36,8 @@ def choose_federated(
     federation = federation_of(line, table, site)
     pool, members = open_pool(site, kind), len(federation.roster)
     ranks = 1
-    alone = _member_line(line, steps=line.train.steps)
+    memory = MemoryTable(activation_checkpointing="none", loss_chunks=1, offload="none")
+    alone = replace(line, federated=None, train=replace(line.train, strategy="none", ranks=1, memory=memory))
     choice = choose(alone, kind)
     if choice.precision == "fp16":
         alone = replace(alone, train=replace(alone.train, precision="fp32"))
@@ -85,14 +86,6 @@ def federation_of(line: Line, table: FederatedTable, site: Site) -> FederationPl
     return FederationPlan(table=table, roster=roster, simulated=simulated)
 
 
-def _member_line(line: Line, *, steps: int) -> Line:
-    """The training of one member, as a line of its own."""
-    memory = MemoryTable(activation_checkpointing="none", loss_chunks=1, offload="none")
-    return replace(
-        line, federated=None, train=replace(line.train, strategy="none", ranks=1, memory=memory, steps=steps)
-    )
-
-
 def _ranks(line: Line, pool: Pool, members: int, need_bytes: int | None) -> int:
     """Ranks that simulated members are dealt to: as many as there are if each holds a training, one a member."""
     if isinstance(line.train.ranks, int):
@@ -113,10 +106,7 @@ def _forecast(one: Forecast, ranks: int, *, simulated: bool) -> Forecast:
             parameters=one.parameters, memory_bytes=one.memory_bytes, memory_origin=one.memory_origin,
             memory_causes=one.memory_causes,
         )  # fmt: skip
-    return replace(
-        one, gpu_hours=None if one.gpu_hours is None else one.gpu_hours * ranks,
-        money=None if one.money is None else one.money * ranks,
-    )  # fmt: skip
+    return one.paid(ranks)
 
 
 def _reason(federation: FederationPlan, parameters: int | None) -> str:

@@ -9,7 +9,7 @@ from gangline.planner.cost.averaging import by_latency, exposed_buckets
 from gangline.planner.cost.exchange import wire_bytes
 from gangline.planner.cost.interruptions import save_every
 from gangline.planner.cost.speeds import NO_MATRIX_RULE, Speeds, host_rates, speeds_of
-from gangline.planner.cost.step_time import StepInputs, step_terms
+from gangline.planner.cost.step_time import TracedStep
 from gangline.planner.cost.traffic import collectives, edge_bytes, num_averaged, traced_rings, unknown_traffic
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.layouts.pipeline import idle_share
@@ -87,34 +87,36 @@ def formula_of(problem: PlanProblem, layout: Layout, options: Setting, *, overla
         return Forecast(missing="the size of the model is not known")
     if trace is None:
         return Forecast(missing=profile.untraced or "the model was not traced", origin="formula")
-    inputs = _step_inputs(
-        problem, layout, options, profile, overlap=problem.site.plan.overlap if overlap is None else overlap
-    )
-    sent = None
-    if not unknown_traffic(profile, layout, inputs.load):
-        sent = wire_bytes(inputs.messages, device=pool.device)
+    line, mesh, load = problem.line, layout.mesh, step_load(problem.line, layout, options)
+    messages = collectives(profile, layout, load)
+    sent = None if unknown_traffic(profile, layout, load) else wire_bytes(messages, device=pool.device)
     speeds = speeds_of(
-        pool, options.precision, trace, problem.rates, world_size=layout.mesh.world_size, stages=layout.mesh.pp,
-        edges=_edges(profile, layout, inputs.load, pool),
+        pool, options.precision, trace, problem.rates, world_size=mesh.world_size, stages=mesh.pp,
+        edges=_edges(profile, layout, load, pool),
     )  # fmt: skip
     if speeds is None:
         why = f"no rate of {pool.name or 'this GPU'} in {options.precision} is known; [gpu.NAME] of site.toml gives one"
         why = "rates were not measured" if pool.device == "cpu" else why
         return Forecast(wire_bytes=sent, missing=why, origin="traced")
-    known = problem.calibration
-    terms, missing, updates = step_terms(inputs, speeds, known)
+    step = TracedStep(
+        profile=profile, trace=trace, layout=layout, load=load, speeds=speeds, messages=messages,
+        bubble=(idle_share(line, mesh, load.micro_batch, load.schedule, trace) if load.schedule else None) or 0.0,
+        overlap=problem.site.plan.overlap if overlap is None else overlap, save_every=save_every(line),
+        optimizer=problem.optimizer, samples=line.train.global_batch / mesh.data_parallel,
+        host=host_rates(pool, ranks_per_node(pool, mesh.world_size)) if load.memory.offload == "cpu" else None,
+    )  # fmt: skip
+    terms = step.terms(problem.calibration)
     computed = next((term.seconds for term in terms if term.part == "compute"), None)
-    if inputs.host is not None and problem.optimizer.matrix_work is not None:
-        missing = NO_MATRIX_RULE
+    missing = NO_MATRIX_RULE if step.host and problem.optimizer.matrix_work else step.missing
     return Forecast(
         wire_bytes=sent,
         step_seconds=None if missing else sum(term.seconds for term in terms) - _of_saves(terms),
         terms=terms,
-        buckets=gradient_buckets(profile, layout, inputs.load, speeds, compute_seconds=computed),
-        updates=updates,
+        buckets=gradient_buckets(profile, layout, load, speeds, compute_seconds=computed),
+        updates=step.updates,
         device_name=problem.device_name,
         missing=missing,
-        origin="traced" if missing else known.origin(f"rates {speeds.origin}"),
+        origin="traced" if missing else problem.calibration.origin(f"rates {speeds.origin}"),
     )
 
 
@@ -124,34 +126,6 @@ def _edges(profile: ModelProfile, layout: Layout, load: StepLoad, pool: Pool) ->
         return None
     per_server = ranks_per_node(pool, layout.mesh.world_size)
     return edge_bytes(traced_rings(profile, layout, load), profile, layout.mesh, load, ranks_per_server=per_server)
-
-
-def _step_inputs(
-    problem: PlanProblem, layout: Layout, options: Setting, profile: ModelProfile, *, overlap: float
-) -> StepInputs:
-    line, train, pool = problem.line, problem.line.train, problem.pool
-    samples = train.global_batch / layout.mesh.data_parallel
-    trace = profile.trace(options.precision)
-    assert trace is not None, "only models that were traced"
-    load = step_load(line, layout, options)
-    return StepInputs(
-        profile=profile,
-        trace=trace,
-        layout=layout,
-        load=load,
-        messages=collectives(profile, layout, load),
-        bubble=(
-            idle_share(line, layout.mesh, options.micro_batch, options.schedule, trace) if options.schedule else None
-        )
-        or 0.0,
-        overlap=overlap,
-        save_every=save_every(line),
-        optimizer=problem.optimizer,
-        samples=samples,
-        host=host_rates(pool, ranks_per_node(pool, layout.mesh.world_size))
-        if options.memory.offload == "cpu"
-        else None,
-    )
 
 
 def _as_measured(terms: Sequence[Term], equal: Sequence[MeasuredRun]) -> tuple[Term, ...]:

@@ -35,11 +35,8 @@ def line_of_worker(line: Line) -> Line:
 
 def choice_of_run(choice: PlanChoice, line: Line) -> PlanChoice:
     """The choice for one worker with what all workers of `line` take."""
-    table, forecast = line.train.parameter_server, choice.forecast
-    if table is None:
-        return choice
-    hours, money = (None if each is None else each * table.workers for each in (forecast.gpu_hours, forecast.money))
-    return replace(choice, forecast=replace(forecast, gpu_hours=hours, money=money))
+    table = line.train.parameter_server
+    return choice if table is None else replace(choice, forecast=choice.forecast.paid(table.workers))
 
 
 def make_plan(line: Line, choice: PlanChoice, *, run: str, run_prefix: str, data: DataSource, folder: str = "") -> Plan:

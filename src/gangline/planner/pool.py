@@ -9,7 +9,7 @@ from gangline.planner.known_gpus import LINK_LATENCIES, LINK_RATES, KnownGpu, pe
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import nearest_multiples
 from gangline.spec.config.site import GpuTable, Site
-from gangline.spec.devices import Devices, Inventory
+from gangline.spec.devices import Inventory
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Device, Precision
 
@@ -92,12 +92,26 @@ class Pool:
 def open_pool(site: Site, inventory: Inventory, *, fabric: Fabric | None = None) -> Pool:
     """GPUs where there are any, joined by `fabric`, else the cores."""
     gpus = inventory.gpus
-    if gpus is not None:
-        return replace(_gpu_pool(site, inventory, gpus), fabric=fabric)
+    if gpus is None:
+        return Pool(
+            device="cpu", name="cpu", num_nodes=inventory.num_nodes, slots=inventory.cores,
+            preferred=min(CPU_RANKS, inventory.cores), node_memory_bytes=inventory.memory_bytes,
+            reserve_bytes=CPU_RESERVE_BYTES, margin=site.plan.memory_margin,
+        )  # fmt: skip
+    table, peak = gpu_table(site, gpus.name), peak_of(gpus.name)
+    memory = gpus.memory_bytes or (table.memory_bytes if table else None)
+    given = table or NO_GPU
+    gpu = given if peak is None else replace(
+        given, flops_per_second=dict(given.flops_per_second or peak.flops_per_second),
+        memory_bytes_per_second=given.memory_bytes_per_second or peak.memory_bytes_per_second,
+    )  # fmt: skip
+    origin = "given" if given.flops_per_second else "published" if peak else ""
     return Pool(
-        device="cpu", name="cpu", num_nodes=inventory.num_nodes, slots=inventory.cores,
-        preferred=min(CPU_RANKS, inventory.cores), node_memory_bytes=inventory.memory_bytes,
-        reserve_bytes=CPU_RESERVE_BYTES, margin=site.plan.memory_margin,
+        device="cuda", name=gpus.name, num_nodes=inventory.num_nodes, slots=gpus.count, preferred=gpus.count,
+        node_memory_bytes=memory * gpus.count if memory else None, host_memory_bytes=inventory.memory_bytes,
+        reserve_bytes=table.reserve_bytes if table else min(_GPU_RESERVE_BYTES, (memory or 0) / 8),
+        margin=site.plan.memory_margin, gpu=gpu, fabric=fabric,
+        rates_origin="assumed" if isinstance(gpu, KnownGpu) else origin,
     )  # fmt: skip
 
 
@@ -111,24 +125,6 @@ def choose_precision(line: Line, inventory: Inventory) -> Precision:
     if requested == "bf16" and gpus is not None and not gpus.has_bf16:
         raise ConfigError(f'train.precision: {gpus.name or "this GPU"} has no bf16; "fp16" and "fp32" work here')
     return requested
-
-
-def _gpu_pool(site: Site, inventory: Inventory, gpus: Devices) -> Pool:
-    table, peak = gpu_table(site, gpus.name), peak_of(gpus.name)
-    memory = gpus.memory_bytes or (table.memory_bytes if table else None)
-    rates = table or NO_GPU
-    given = bool(rates.flops_per_second)
-    gpu = rates if peak is None else replace(
-        rates, flops_per_second=dict(rates.flops_per_second or peak.flops_per_second),
-        memory_bytes_per_second=rates.memory_bytes_per_second or peak.memory_bytes_per_second,
-    )  # fmt: skip
-    return Pool(
-        device="cuda", name=gpus.name, num_nodes=inventory.num_nodes, slots=gpus.count, preferred=gpus.count,
-        node_memory_bytes=memory * gpus.count if memory else None, host_memory_bytes=inventory.memory_bytes,
-        reserve_bytes=table.reserve_bytes if table else min(_GPU_RESERVE_BYTES, (memory or 0) / 8),
-        margin=site.plan.memory_margin, gpu=gpu,
-        rates_origin="assumed" if isinstance(gpu, KnownGpu) else "given" if given else "published" if peak else "",
-    )  # fmt: skip
 
 
 def gpu_table(site: Site, name: str) -> GpuTable | None:
@@ -156,7 +152,20 @@ def choose_world(line: Line, pool: Pool) -> int:
         check_world(line, pool, ranks)
         return ranks
     low, high = (1, pool.num_nodes * pool.preferred) if ranks == "auto" else ranks
-    return _largest(line, pool, low, high)
+    most, unit, batch = min(high, pool.size), micro_unit(line), line.train.global_batch
+    if pool.size < low:
+        if pool.device == "cuda":
+            raise ConfigError(f"train.ranks: wanted at least {low} GPUs, found {pool.size}; [1, {pool.size}] works")
+        _require_cores(pool, low, "train.ranks")
+        most = low
+    for world in range(most, low - 1, -1):
+        if batch % (world * unit) == 0 and is_whole(pool, world):
+            return world
+    wanted = f"from {low} to {most} ranks" if most > low else f"{low} ranks"
+    raise ConfigError(
+        f"train.global_batch: wanted a batch that {wanted} share evenly in micro-batches of {unit}, "
+        f"found {batch}; {nearest_multiples(batch, low * unit)} works"
+    )
 
 
 def most_ranks(line: Line, pool: Pool) -> int:
@@ -177,9 +186,13 @@ def check_world(line: Line, pool: Pool, world: int, *, shares: int | None = None
         below = world // per_node * per_node
         works = f"{below} or {below + per_node} works" if below + per_node <= pool.size else f"{below} works"
         raise ConfigError(f"{key}: wanted whole nodes of {per_node} ranks, found {world} ranks; {works}")
-    shares = world if shares is None else shares
-    if line.train.global_batch % shares:
-        raise ConfigError(_uneven(line, shares, key))
+    shares, batch = world if shares is None else shares, line.train.global_batch
+    if batch % shares:
+        near = " or ".join(str(each) for each in _nearest_divisors(batch, shares))
+        raise ConfigError(
+            f"{key}: wanted {shares} equal shares of global_batch = {batch}, found a remainder of {batch % shares}; "
+            f"ranks {near} or global_batch {nearest_multiples(batch, shares)} works"
+        )
 
 
 def is_whole(pool: Pool, world: int) -> bool:
@@ -208,37 +221,9 @@ def micro_unit(line: Line) -> int:
     return micro_batch if isinstance(micro_batch, int) else 1
 
 
-def _largest(line: Line, pool: Pool, low: int, high: int) -> int:
-    most = min(high, pool.size) if pool.size >= low else _shared_cores(pool, low)
-    for world in range(most, low - 1, -1):
-        if line.train.global_batch % (world * micro_unit(line)) == 0 and is_whole(pool, world):
-            return world
-    wanted = f"from {low} to {most} ranks" if most > low else f"{low} ranks"
-    raise ConfigError(
-        f"train.global_batch: wanted a batch that {wanted} share evenly in micro-batches of {micro_unit(line)}, "
-        f"found {line.train.global_batch}; {nearest_multiples(line.train.global_batch, low * micro_unit(line))} works"
-    )
-
-
-def _shared_cores(pool: Pool, low: int) -> int:
-    if pool.device == "cuda":
-        raise ConfigError(f"train.ranks: wanted at least {low} GPUs, found {pool.size}; [1, {pool.size}] works")
-    _require_cores(pool, low, "train.ranks")
-    return low
-
-
 def _require_cores(pool: Pool, world: int, key: str) -> None:
     if world > (most := MOST_RANKS_PER_CORE * pool.size):
         raise ConfigError(f"{key}: wanted at most {MOST_RANKS_PER_CORE} ranks a core, found {world}; {most} works")
-
-
-def _uneven(line: Line, shares: int, key: str) -> str:
-    batch = line.train.global_batch
-    near = " or ".join(str(each) for each in _nearest_divisors(batch, shares))
-    return (
-        f"{key}: wanted {shares} equal shares of global_batch = {batch}, found a remainder of {batch % shares}; "
-        f"ranks {near} or global_batch {nearest_multiples(batch, shares)} works"
-    )
 
 
 def divisors(number: int) -> list[int]:

@@ -5,16 +5,16 @@ from contextlib import suppress
 from dataclasses import replace
 
 from gangline.errors import ConfigError
-from gangline.planner.cost.memory import rank_bytes
+from gangline.planner.cost.memory import rank_parts
 from gangline.planner.layouts.degrees import tensor_mesh
 from gangline.planner.layouts.layout import Layout, layout_of
 from gangline.planner.layouts.rules import require_axes, require_runnable
 from gangline.planner.pool import Pool, num_nodes, open_pool, ranks_per_node
-from gangline.planner.settings import Fit
+from gangline.planner.settings import StepLoad
 from gangline.spec.compression import Compression
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
-from gangline.spec.plan import Memory, Plan
+from gangline.spec.plan import Plan
 from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import COPIES, ONE_RANK, SHARDS, traits_of
 
@@ -46,21 +46,27 @@ def make_proof_plan(
     if layout is not None and not _is_own(plan, layout):
         return _under(plan, layout, "as prove.plan asks")
     why = "" if layout is None else "prove.plan is the plan itself, which proves nothing; "
-    other = _other(plan, pool, profile)
-    if other is not None:
-        return _under(plan, other, f"{why}{other.name} against {plan.name}: {_unlike(plan, other)}")
+    for other in _alternatives(plan, pool, profile):
+        if _is_there(other, plan.world_size, pool) and _divides(plan, other) and _fits(plan, other, pool):
+            is_as_large = other.mesh.world_size == plan.world_size
+            unlike = "another way to hold the state on the same ranks" if is_as_large else "another world size"
+            return _under(plan, other, f"{why}{other.name} against {plan.name}: {unlike}")
     return _otherwise(plan, profile, why)
 
 
 def _under(plan: Plan, layout: Layout, reason: str) -> Plan:
+    """`plan` on another layout, in its own passes where they divide the new share, else in the largest that do."""
+    share = plan.global_batch // layout.mesh.data_parallel
+    most = min(plan.micro_batch, max(1, share // layout.mesh.pp))
+    moves_none = plan.memory.offload == "cpu" and not layout.wrapping.shards
     return replace(
         plan,
         name=layout.name,
         strategy=layout.strategy,
         mesh=layout.mesh,
-        micro_batch=_micro_batch(plan, layout),
+        micro_batch=next(size for size in range(most, 0, -1) if share % size == 0),
         shares=(),
-        memory=_memory(plan, layout),
+        memory=replace(plan.memory, offload="none") if moves_none else plan.memory,
         compression=Compression(),
         reason=reason,
         candidates=(),
@@ -85,18 +91,6 @@ def _is_own(plan: Plan, layout: Layout) -> bool:
     own = Layout(plan.strategy, plan.mesh)
     alone = layout.mesh == own.mesh and plan.world_size == 1
     return layout == own or (alone and not layout.wrapping.shards and not own.wrapping.shards)
-
-
-def _other(plan: Plan, pool: Pool | None, profile: ModelProfile | None) -> Layout | None:
-    """The first layout unlike the plan's own that is there, divides the batch and fits; None: there is none."""
-    return next(
-        (
-            layout
-            for layout in _alternatives(plan, pool, profile)
-            if _is_there(layout, plan.world_size, pool) and _divides(plan, layout) and _fits(plan, layout, pool)
-        ),
-        None,
-    )
 
 
 def _alternatives(plan: Plan, pool: Pool | None, profile: ModelProfile | None) -> Iterator[Layout]:
@@ -150,24 +144,5 @@ def _fits(plan: Plan, layout: Layout, pool: Pool | None) -> bool:
     if pool is None or plan.forecast.parameters is None:
         return True
     usable = pool.usable_bytes(ranks_per_node(pool, layout.mesh.world_size))
-    return Fit(rank_bytes(ModelProfile(parameters=plan.forecast.parameters), layout), usable).holds
-
-
-def _unlike(plan: Plan, layout: Layout) -> str:
-    if layout.mesh.world_size != plan.world_size:
-        return "another world size"
-    return "another way to hold the state on the same ranks"
-
-
-def _memory(plan: Plan, layout: Layout) -> Memory:
-    """The plan's own; what has no shards moves none."""
-    if plan.memory.offload != "cpu" or layout.wrapping.shards:
-        return plan.memory
-    return replace(plan.memory, offload="none")
-
-
-def _micro_batch(plan: Plan, layout: Layout) -> int:
-    """The plan's own where it divides the new share, else the largest below it that does."""
-    share = plan.global_batch // layout.mesh.data_parallel
-    most = max(1, share // layout.mesh.pp)
-    return next(size for size in range(min(plan.micro_batch, most), 0, -1) if share % size == 0)
+    state = StepLoad(micro_batch=0, precision="fp32")
+    return rank_parts(ModelProfile(parameters=plan.forecast.parameters), layout, state).fit(usable).holds

@@ -99,8 +99,7 @@ def runner_up(request: PlanRequest, ranking: Ranking) -> Layout | None:
 
 def _is_same(request: PlanRequest, layout: Layout, winner: Layout) -> bool:
     needs = [request.fit(each).need_bytes for each in (layout, winner)]
-    bounds = [request.time_bounds(each) for each in (layout, winner)]
-    seconds = [None if each_bounds is None else each_bounds.most for each_bounds in bounds]
+    seconds = [request.formula(each).step_seconds for each in (layout, winner)]
     return layout.mesh == winner.mesh and needs[0] is not None and _equal(*needs) and _equal(*seconds)
 
 
@@ -177,21 +176,15 @@ def more_axes(axes: int, least: int, before: str = "") -> PlanReason:
 
 
 def _more_traffic(mesh: Mesh, least: Mesh) -> str:
-    if mesh.tp > least.tp:
-        return f"{mesh.tp} peers exchange in every block{_instead_of(least.tp)}"
-    if mesh.cp > least.cp:
-        return f"{mesh.cp} peers hand keys and values around in every block"
-    if mesh.ep > least.ep:
-        return "rows go to experts of other ranks and back in every block"
-    if mesh.pp > least.pp:
-        return f"{mesh.pp} stages wait for each other{_instead_of(least.pp)}"
-    if mesh.world_size < least.world_size:
-        return f"{mesh.world_size} ranks where {least.world_size} work"
-    return ""
-
-
-def _instead_of(count: int) -> str:
-    return f" where {count} do" if count > 1 else ""
+    tp, pp = (f" where {count} do" if count > 1 else "" for count in (least.tp, least.pp))
+    rules = (
+        (mesh.tp > least.tp, f"{mesh.tp} peers exchange in every block{tp}"),
+        (mesh.cp > least.cp, f"{mesh.cp} peers hand keys and values around in every block"),
+        (mesh.ep > least.ep, "rows go to experts of other ranks and back in every block"),
+        (mesh.pp > least.pp, f"{mesh.pp} stages wait for each other{pp}"),
+        (mesh.world_size < least.world_size, f"{mesh.world_size} ranks where {least.world_size} work"),
+    )
+    return next((words for applies, words in rules if applies), "")
 
 
 def _of_copies(layout: Layout, winner: Layout) -> str:

@@ -42,23 +42,17 @@ class PlanRequest(PlanProblem):
     def _cheapest_setting(self, layout: Layout) -> FittedSetting:
         misses = []
         for size, memory in self._open_ways(layout):
-            each = self._setting_of(layout, size, memory)
+            each = FittedSetting(micro_batch=size, memory=memory, fit=self.fit_of(layout, size, memory))
             if each.fit.holds:
                 return self._faster_setting(layout, each)
             misses.append(each)
-        least = min(miss.effort // OFFLOAD_EFFORT for miss in misses)
-        return min(
-            (each for each in misses if each.effort // OFFLOAD_EFFORT == least), key=lambda each: each.fit.ratio or 0
-        )
+        return min(misses, key=lambda each: (each.effort // OFFLOAD_EFFORT, each.fit.ratio or 0))
 
     def _open_ways(self, layout: Layout) -> Iterator[tuple[int, Memory]]:
         """All that the line leaves open, the least effort first, each with the largest passes first."""
         sizes = micro_batches(self.line, layout.mesh)
         for memory in memories(self.line, layout, self.pool.device, self.profile):
             yield from ((size, memory) for size in sizes)
-
-    def _setting_of(self, layout: Layout, micro_batch: int, memory: Memory) -> FittedSetting:
-        return FittedSetting(micro_batch=micro_batch, memory=memory, fit=self.fit_of(layout, micro_batch, memory))
 
     def _faster_setting(self, layout: Layout, first: FittedSetting) -> FittedSetting:
         """`first`, or the fastest of what is clearly faster: large passes that compute something again may gather less
@@ -71,7 +65,7 @@ class PlanRequest(PlanProblem):
             way = size, memory.gradient_sync
             if way in found or effort(memory) >= OFFLOAD_EFFORT:
                 continue
-            each = self._setting_of(layout, size, memory)
+            each = FittedSetting(micro_batch=size, memory=memory, fit=self.fit_of(layout, size, memory))
             if each.fit.holds:
                 found[way] = self._time_bounds(layout, each) or time_bounds, each
         faster = [each for each in found.values() if each[0].is_clearly_below(time_bounds, self.band)]

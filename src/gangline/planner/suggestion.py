@@ -3,11 +3,11 @@
 Precision and optimizer change what is trained: they are named only if nothing else is enough, after more servers.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import inf
 
-from gangline.planner.pool import choose_precision
+from gangline.planner.pool import choose_precision, divisors
 from gangline.planner.settings import SHARES
 from gangline.spec.config.line import Line
 from gangline.spec.config.optimizer import GROUP, moment_bytes
@@ -41,7 +41,9 @@ def suggest_change(line: Line, inventory: Inventory, fits: Fits) -> str:
     """One change that is enough, as a sentence; empty: none of those tried is."""
     found = _all_nearest(_of_line(line), inventory, fits)
     if found:
-        (change, _), fitting = min(found, key=lambda pair: _cost(pair[1]))
+        (change, _), fitting = min(
+            found, key=lambda pair: inf if pair[1].step_seconds is None else pair[1].step_seconds
+        )
         return f"{change} would fit, as {fitting.name}{_seconds(fitting)}"
     nodes = _fewest_nodes(lambda count: fits(line, replace(inventory, num_nodes=count)), inventory)
     more = f"{nodes} nodes like these would fit it" if nodes else ""
@@ -58,18 +60,10 @@ def _seconds(fitting: FittingPlan) -> str:
     return "" if fitting.step_seconds is None else f", {format_step(fitting.step_seconds)} a step by forecast"
 
 
-def _cost(fitting: FittingPlan) -> float:
-    """Seconds of a step, or no end; of equals `min` keeps the first."""
-    return inf if fitting.step_seconds is None else fitting.step_seconds
-
-
 def _all_nearest(keys: Iterator[list[Change]], inventory: Inventory, fits: Fits) -> list[tuple[Change, FittingPlan]]:
-    return [pair for values in keys if (pair := _nearest(values, inventory, fits))]
-
-
-def _nearest(values: Sequence[Change], inventory: Inventory, fits: Fits) -> tuple[Change, FittingPlan] | None:
-    """The first value of one key with which something fits."""
-    return next(((each, found) for each in values if (found := fits(each[1], inventory))), None)
+    """The first value of each key with which something fits."""
+    pairs = (((each, fitting) for each in values if (fitting := fits(each[1], inventory))) for values in keys)
+    return [pair for each in pairs if (pair := next(each, None))]
 
 
 def _of_line(line: Line) -> Iterator[list[Change]]:
@@ -83,19 +77,17 @@ def _of_line(line: Line) -> Iterator[list[Change]]:
         return replace(line, train=replace(train, memory=replace(memory, **changes)))  # type: ignore[arg-type]  # words of its keys
 
     if isinstance(requested := train.mesh.micro_batch, int):
+        meshes = (replace(train.mesh, micro_batch=size) for size in divisors(requested)[-2::-1])
         yield [
-            (
-                f"train.mesh.micro_batch = {size}",
-                replace(line, train=replace(train, mesh=replace(train.mesh, micro_batch=size))),
-            )
-            for size in range(requested - 1, 0, -1)
-            if requested % size == 0
+            (f"train.mesh.micro_batch = {mesh.micro_batch}", replace(line, train=replace(train, mesh=mesh)))
+            for mesh in meshes
         ]
     if memory.loss_chunks == 1:
         yield [('train.memory.loss_chunks = "auto"', of_memory(loss_chunks="auto"))]
+    words, word = list(SHARES), memory.activation_checkpointing
+    more = words[words.index(word) + 1 :] if word in words else [] if word == "auto" else words[-1:]
     yield [
-        (f'train.memory.activation_checkpointing = "{word}"', of_memory(activation_checkpointing=word))
-        for word in _more_again(memory.activation_checkpointing)
+        (f'train.memory.activation_checkpointing = "{word}"', of_memory(activation_checkpointing=word)) for word in more
     ]
     if train.strategy not in ("auto", "explicit"):
         yield [('train.strategy = "auto"', replace(line, train=replace(train, strategy="auto")))]
@@ -120,14 +112,6 @@ def _of_training(line: Line, inventory: Inventory) -> Iterator[list[Change]]:
         for words, table in tables.items()
         if (less := moment_bytes(table)) < kept
     ]
-
-
-def _more_again(word: str) -> list[str]:
-    """Words that compute more again than `word`, the least first."""
-    words = list(SHARES)
-    if word == "auto":
-        return []
-    return words[words.index(word) + 1 :] if word in words else words[-1:]
 
 
 def _fewest_nodes(fits: Callable[[int], object], inventory: Inventory) -> int | None:

@@ -9,6 +9,7 @@ are weighed.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from gangline.fabric.reliability.shares import deal_passes
 from gangline.planner.budget import PlanReason
@@ -16,9 +17,8 @@ from gangline.planner.choice import PlanChoice, plan_choice
 from gangline.planner.contest import Contender, SearchSummary, TimeBounds, winner
 from gangline.planner.forecast import forecast_of, formula_of
 from gangline.planner.formula.choice import forecast_of_layout
-from gangline.planner.formula.evaluate import LayoutPlan
-from gangline.planner.formula.search import formula_question
-from gangline.planner.formula.unlike import KindT, UnlikeGang, dealt_samples, evaluate_unlike, replicas_of
+from gangline.planner.formula.inputs import formula_question
+from gangline.planner.formula.unlike import KindT, UnlikeGang, dealt_samples, evaluate_unlike, replicas_of, whole_passes
 from gangline.planner.layouts.layout import Layout, layout_of, program_decides
 from gangline.planner.layouts.rules import offload_obstacle, refusal_reason
 from gangline.planner.pool import MOST_AUTO, divisors, has_own_rates
@@ -45,12 +45,14 @@ class GpuPair:
     def of(cls, line: Line, kinds: tuple[Inventory, Inventory], ask: Ask) -> "GpuPair":
         """All nodes of both kinds."""
         nodes = sum(each.num_nodes for each in kinds)
-        first, second = (ask(line, replace(each, num_nodes=nodes, others=())) for each in kinds)
-        rates = [each.pool.gpu.network_bytes_per_second for each in (first, second)]
+        asked = [ask(line, replace(each, num_nodes=nodes, others=())) for each in kinds]
+        rates = [each.pool.gpu.network_bytes_per_second for each in asked]
         across = None if None in rates else min(filter(None, rates))
-        waits = [each.pool.gpu.network_latency_seconds for each in (first, second)]
+        waits = [each.pool.gpu.network_latency_seconds for each in asked]
         latency = max((each for each in waits if each is not None), default=None)
-        return cls(kinds, (_with_network(first, across, latency), _with_network(second, across, latency)))
+        slower: dict[str, Any] = {"network_bytes_per_second": across, "network_latency_seconds": latency}
+        first, second = (replace(each, pool=replace(each.pool, gpu=replace(each.pool.gpu, **slower))) for each in asked)
+        return cls(kinds, (first, second))
 
     @property
     def line(self) -> Line:
@@ -122,12 +124,6 @@ def with_batch(request: PlanRequest, global_batch: int) -> PlanRequest:
     return replace(request, line=line)
 
 
-def _with_network(request: PlanRequest, across: float | None, latency: float | None) -> PlanRequest:
-    gpu = replace(request.pool.gpu, network_bytes_per_second=across, network_latency_seconds=latency)
-    pool = replace(request.pool, gpu=gpu)
-    return replace(request, pool=pool)
-
-
 def unlike_gang(pair: GpuPair) -> PlanChoice | PlanReason:
     """The best plan on the nodes of both kinds, or why there is none."""
     profile = pair.requests[0].profile
@@ -154,7 +150,9 @@ def _by_formula(pair: GpuPair) -> PlanChoice | PlanReason:
         return PlanReason("unsupported", "no layout of replicas that the line allows lies on both kinds")
     best = _best(pair, sorted(plans, key=lambda each: each.layout.name))
     if not all(each.fits for each in best.kinds):
-        return PlanReason("no_fit", no_fit_reason(_need(pair, best)))
+        needs = zip(best.kinds, pair.requests, strict=True)
+        fits = [plan.memory.fit(each.pool.usable_bytes(each.pool.slots)) for plan, each in needs]
+        return PlanReason("no_fit", no_fit_reason(max(fits, key=lambda each: each.ratio or 0.0)))
     one, other = (
         forecast_of_layout(request, plan)
         for request, plan in zip(pair.busiest(best.layout, best.shares), best.kinds, strict=True)
@@ -162,15 +160,6 @@ def _by_formula(pair: GpuPair) -> PlanChoice | PlanReason:
     gang = UnlikeGang(layout=best.layout, setting=best.setting, shares=best.shares, kinds=(one, other))
     named = replace(search, settings={best.layout.name: best.kinds[0].name})
     return _chosen(pair, gang, search.bound_seconds, search=named)
-
-
-def _need(pair: GpuPair, best: UnlikeGang[LayoutPlan]) -> Fit:
-    """Need of the fuller kind."""
-    fits = (
-        plan.memory.fit(request.pool.usable_bytes(request.pool.slots))
-        for plan, request in zip(best.kinds, pair.requests, strict=True)
-    )
-    return max(fits, key=lambda each: each.ratio or 0.0)
 
 
 def _traced(pair: GpuPair, profile: ModelProfile) -> PlanChoice | PlanReason:
@@ -244,14 +233,9 @@ def _layouts(pair: GpuPair, profile: ModelProfile) -> Iterator[Layout]:
 
 def _best_of(pair: GpuPair, profile: ModelProfile, layout: Layout, misses: list[Fit]) -> UnlikeGang[Forecast] | None:
     """The fastest passes with the fewest savings of memory that let any fit; None: none fits, and `misses` has why."""
-    train, mesh = pair.line.train, layout.mesh
-    requested = train.mesh.micro_batch
-    sizes = [each for each in divisors(train.global_batch) if each <= MOST_AUTO]
-    counted = [
-        (size, *divmod(train.global_batch, size * mesh.dp_shard))
-        for size in (sizes if requested == "auto" else [requested])
-    ]
-    whole = [(size, passes) for size, passes, left in counted if not left and passes >= mesh.dp_replicate]
+    batch, requested = pair.line.train.global_batch, pair.line.train.mesh.micro_batch
+    sizes = [each for each in divisors(batch) if each <= MOST_AUTO] if requested == "auto" else [requested]
+    whole = whole_passes(sizes, batch, layout)
     for memory in memories(pair.line, layout, "cuda", profile):
         if memory.offload == "cpu":
             continue

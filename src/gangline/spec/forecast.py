@@ -1,7 +1,7 @@
 """What a training is expected to need and, in the same form, was seen to need: seconds by part, memory, money. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 PARTS = ("data", "compute", "communication", "bubble", "optimizer", "checkpoint", "other")
@@ -133,6 +133,11 @@ class Forecast:
     def is_first(self) -> bool:
         """No run has corrected its rates yet."""
         return self.origin in UNCORRECTED_ORIGINS
+
+    def paid(self, times: float) -> "Forecast":
+        """The forecast with what is paid for so many such trainings, or for one that takes so many times as long."""
+        hours, money = (each if each is None else each * times for each in (self.gpu_hours, self.money))
+        return replace(self, gpu_hours=hours, money=money)
 
 
 def exposed_seconds(seconds: Sequence[float], before: Sequence[float], forward_seconds: float) -> float:

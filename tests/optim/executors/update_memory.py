@@ -68,7 +68,7 @@ def held(wrapped, geometry, *, overlap):
         [each.matrix for each in plan.matrices], optimizer.rule.spec, plan.options
     )  # fmt: skip
     mesh = Mesh(dp_replicate=plan.ranks, dp_shard=plan.hosts)
-    planner = OptimizerModel(matrix_work=work).held_bytes(mesh, owners=mesh.world_size)
+    planner = OptimizerModel(matrix_work=work).held_bytes(mesh)
     return {"found": found, "plan": outstanding_bytes(plan), "planner": planner, "kind": plan.geometry}
 
 
@@ -137,5 +137,5 @@ def assembled(groups):
     work = matrix_work(
         [each.matrix for each in plan.matrices], optimizer.rule.spec, plan.options
     )  # fmt: skip
-    planner = OptimizerModel(matrix_work=work).update_bytes(Mesh(dp_shard=hosts), owners=hosts)
+    planner = OptimizerModel(matrix_work=work).update_bytes(Mesh(dp_shard=hosts))
     return {"found": min(found), "planner": planner, "groups": len(plan.groups[0]), "size": size}

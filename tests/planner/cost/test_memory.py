@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.planner.cases import step_load_of
 
-from gangline.planner.cost.memory import rank_bytes, rank_parts
+from gangline.planner.cost.memory import rank_parts
 from gangline.planner.layouts.layout import Layout
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Memory
@@ -121,7 +121,8 @@ def test_pieces_of_the_loss_and_fewer_micro_batches_never_hold_more(profile, mes
 
 def test_shares_of_state_are_those_that_were_measured():
     def state(strategy, mesh):
-        return rank_bytes(replace(BYTEGPT, largest_block_parameters=None, traces=()), Layout(strategy, mesh))
+        model = replace(BYTEGPT, largest_block_parameters=None, traces=())
+        return rank_parts(model, Layout(strategy, mesh), step_load_of()).total
 
     whole = state("ddp", Mesh(dp_replicate=2))
     assert state("zero1", Mesh(dp_replicate=2)) / whole == 0.75

@@ -10,7 +10,6 @@ from gangline.planner.cost.memory import host_bytes, rank_parts
 from gangline.planner.cost.optimizer import OptimizerModel, what_hides
 from gangline.planner.forecast import formula_of
 from gangline.planner.formula.evaluate import evaluate, layout_memory
-from gangline.planner.formula.memory import update_memory
 from gangline.planner.layouts.layout import Layout, WrappedLayout
 from gangline.planner.pool import open_pool
 from gangline.planner.problem import PlanProblem
@@ -18,7 +17,7 @@ from gangline.planner.settings import Setting
 from gangline.spec.config.site import GpuTable, Site
 from gangline.spec.mesh import Mesh
 from gangline.spec.profile import MatrixWork
-from gangline.spec.strategies import DDP, FSDP
+from gangline.spec.strategies import DDP
 
 WORK = MatrixWork(
     rule="muon/standard", parameters=1_600_000, flops=0.0, largest_flops=0.0, sharded_bytes=0, owner_bytes=0, blocks=4,
@@ -104,17 +103,17 @@ def test_a_step_that_waits_holds_its_own_updates_and_those_of_two_buckets():
     mesh = Mesh(dp_replicate=4)
 
     def held(**changes):
-        return OptimizerModel(matrix_work=replace(WORK, **changes)).update_bytes(mesh, owners=4)
+        return OptimizerModel(matrix_work=replace(WORK, **changes)).update_bytes(mesh)
 
     assert held() == 6_400_000
     assert held(overlaps=False, bucket_elements=400_000_000) == 6_400_000
     assert held(overlaps=False, bucket_elements=400_000) == 6_400_000 * (1 + 0.5 * 3) / 4
-    assert OptimizerModel(matrix_work=WORK).held_bytes(Mesh(dp_shard=4), owners=4) == 0
+    assert OptimizerModel(matrix_work=WORK).held_bytes(Mesh(dp_shard=4)) == 0
 
 
 def test_a_host_assembles_a_group_at_a_time_or_all_that_it_has():
     def assembled(mesh, **changes):
-        return OptimizerModel(matrix_work=replace(WORK, overlaps=False, **changes)).update_bytes(mesh, owners=4)
+        return OptimizerModel(matrix_work=replace(WORK, overlaps=False, **changes)).update_bytes(mesh)
 
     fsdp, hsdp = Mesh(dp_shard=4), Mesh(dp_replicate=2, dp_shard=2)
     assert assembled(fsdp) == 6 * 1_600_000, "its share of 6.4 MB"
@@ -148,14 +147,14 @@ def test_the_search_takes_what_a_pass_hides_off_and_keeps_its_choice_where_it_pr
 
 def test_memory_by_formula_has_updates_where_activations_leave_no_room():
     layout = WrappedLayout.of(mesh=Mesh(dp_replicate=16), wrapping=DDP)
-    held = update_memory(layout, BY_FORMULA)
+    held = BY_FORMULA.update_bytes(layout.mesh)
     assert held == 4 * 7_000_000_000
     question, found = plans_by_formula(0.0)
     plan = next(each for each in found.plans if each.layout.wrapping == DDP)
     memory = layout_memory(question, plan.layout, plan.setting)
     assert memory.updates == max(0.0, held - memory.activations - memory.buffers)
     assert sum(memory.by_cause.values()) == memory.total
-    assert update_memory(replace(layout, mesh=Mesh(dp_shard=16), wrapping=FSDP), BY_FORMULA) == 6 * (1 << 30), "c_max"
+    assert BY_FORMULA.update_bytes(Mesh(dp_shard=16)) == 6 * (1 << 30), "c_max"
 
 
 def test_a_plan_fits_where_its_updates_do():

@@ -68,9 +68,7 @@ def test_messages_of_matrices_are_those_of_a_traced_plan(copies, strategy, layou
     question = replace(FLAT, optimizer=optimizer)
     own = update_seconds(question, layout, EIGHT.parameters)
     sharing = 16 if strategy in ("zero1", "fsdp") else layout.shards
-    own -= optimizer.streamed_bytes(EIGHT.parameters / sharing) / 2e12 + optimizer.matrix_seconds(
-        optimizer.owners(layout.mesh), 140e12
-    )
+    own -= optimizer.streamed_bytes(EIGHT.parameters / sharing) / 2e12 + optimizer.matrix_seconds(layout.mesh, 140e12)
     if strategy == "zero1":  # deals out new parameters, which a traced plan books under the optimizer
         copies = replace(layout, wrapping=DDP)
         own += exchange_seconds(question, layout, EIGHT.parameters, load, blocks=32)
@@ -87,15 +85,15 @@ def test_copies_that_repeat_all_have_all_state_and_send_nothing():
         for each in (share, repeat)
     ]
     assert kept[1] == 16 * kept[0] == repeat.owner_bytes
-    assert repeat.matrix_seconds(1, 1e12) == pytest.approx(16 * share.matrix_seconds(16, 1e12))
-    assert repeat.update_bytes(mesh, owners=1) == 0
+    assert repeat.matrix_seconds(mesh, 1e12) == pytest.approx(16 * share.matrix_seconds(mesh, 1e12))
+    assert repeat.update_bytes(mesh) == 0
 
 
 def test_one_large_matrix_is_one_ranks_work_however_many_there_are():
     work = replace(profile_under("muon").matrix_work, flops=8e12, largest_flops=1e12)
-    assert OptimizerModel(matrix_work=work).matrix_seconds(4, 1e12) == 2
-    assert OptimizerModel(matrix_work=work).matrix_seconds(1000, 1e12) == 1
-    assert ADAMW.matrix_seconds(4, 1e12) == 0
+    assert OptimizerModel(matrix_work=work).matrix_seconds(Mesh(dp_shard=4), 1e12) == 2
+    assert OptimizerModel(matrix_work=work).matrix_seconds(Mesh(dp_shard=1000), 1e12) == 1
+    assert ADAMW.matrix_seconds(Mesh(dp_shard=4), 1e12) == 0
 
 
 def test_the_search_counts_the_rule():

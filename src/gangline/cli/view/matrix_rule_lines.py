@@ -7,7 +7,6 @@ from gangline.line.stages.optimizer_plan import optimizer_plans, predicted, rout
 from gangline.optim.plan.explain import explain_ranks, explain_stages
 from gangline.optim.plan.routing import explain_routing
 from gangline.planner.choice import PlanChoice
-from gangline.planner.cost.memory import num_owners
 from gangline.planner.cost.optimizer import matrix_updates, optimizer_model
 from gangline.planner.layouts.layout import Layout
 from gangline.spec.config.line import Line
@@ -41,7 +40,7 @@ def matrix_rule_lines(
 
 def _costs(line: Line, choice: PlanChoice, profile: ModelProfile, work: MatrixWork) -> str:
     shape = Layout(choice.strategy, choice.mesh)
-    sent = sum(each.wire_bytes for each in matrix_updates(work, shape.mesh, owners=num_owners(shape, work)))
+    sent = sum(each.wire_bytes for each in matrix_updates(work, shape.update_mesh))
     kept = optimizer_model(line.optimizer, profile).saved_bytes(profile.parameters)
     facts = [
         f"{work.rule}: {format_count(work.parameters)} parameters in its matrices",

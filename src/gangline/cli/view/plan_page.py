@@ -1,6 +1,7 @@
 """Page of `gangline plan`: table, chosen plan and notes, alike for an inspected model and one known by its shape."""
 
 from collections.abc import Iterator
+from math import isinf
 from typing import TYPE_CHECKING, Union
 
 from gangline.cli.output import wrap_facts
@@ -28,7 +29,6 @@ Fact = tuple[str, str]
 
 _EXPLAINED = 2
 """Plans whose numbers are printed one by one: the best, and the one it was hardest to choose from."""
-_TO_A_SESSION = "a Session in it trains copies of the model; train.strategy sets another way"
 
 
 def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: int | None = None) -> str:
@@ -64,7 +64,7 @@ def _page(
     """Lines of both kinds of page; of a program that decides how it trains there is no table."""
     choice = found.choice
     facts = [
-        *(_program(choice) if is_program else _chosen(choice)), *(("", each) for each in _forecast(found, is_program)),
+        *_chosen(choice, is_program), *(("", each) for each in _forecast(found, is_program)),
         *_search(choice), ("budget", f"{MARKS[found.budget.verdict]} {found.budget.reason}"),
         ("elastic", _other_sizes(choice, is_program)), *_saves(found),
         *(() if is_program else _optimizer(found, why=why)), *more,
@@ -117,12 +117,11 @@ def _memory_bytes(kind: Inventory, site: Site) -> float:
     return float(kind.gpus.memory_bytes or (table.memory_bytes if table else 0))
 
 
-def _program(choice: PlanChoice) -> Iterator[Fact]:
-    yield "plan", f"{choice.name} on {choice.device.upper()}; {choice.reason}"
-    yield "", _TO_A_SESSION
-
-
-def _chosen(choice: PlanChoice) -> Iterator[Fact]:
+def _chosen(choice: PlanChoice, is_program: bool) -> Iterator[Fact]:
+    if is_program:
+        yield "plan", f"{choice.name} on {choice.device.upper()}; {choice.reason}"
+        yield "", "a Session in it trains copies of the model; train.strategy sets another way"
+        return
     name, _ = choice.rows()[0]
     yield "chosen", f"{name}: {choice.reason}"
     samples = counted(choice.micro_batch, "sample")
@@ -198,15 +197,10 @@ def _saves(found: Planned) -> Iterator[Fact]:
     for each in saves_of(found.site, found.choice, found.request.line, found.profile):
         is_counted = each.storage == found.site.plan.saves_to
         if is_counted or each.interval_seconds <= (found.choice.forecast.wall_seconds or each.interval_seconds):
-            is_rare = each.interval_seconds == float("inf")
-            yield (
-                "saves",
-                (
-                    f"{each.storage}: {format_seconds(each.write_seconds)} a save, "
-                    f"{'once' if is_rare else f'every {format_seconds(each.interval_seconds)}'}, "
-                    f"{percent(1 - each.effective_share)} of the time lost{', counted' if is_counted else ''}"
-                ),
-            )
+            often = "once" if isinf(each.interval_seconds) else f"every {format_seconds(each.interval_seconds)}"
+            cost = f"{each.storage}: {format_seconds(each.write_seconds)} a save, {often}"
+            lost = f"{percent(1 - each.effective_share)} of the time lost{', counted' if is_counted else ''}"
+            yield "saves", f"{cost}, {lost}"
 
 
 def _optimizer(found: Planned, *, why: bool) -> list[Fact]:

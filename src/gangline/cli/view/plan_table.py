@@ -1,8 +1,7 @@
 """Table of the plans that were considered: verdict, bar and causes of memory, step, time, money and the one reason."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 
 from gangline.report.text import clean
 from gangline.spec.forecast import MemoryCause
@@ -31,17 +30,8 @@ _INDENT = " " * 4
 _GAP = "  "
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    head: str
-    cells: Sequence[str]
-    is_number: bool = True
-
-    def lines(self) -> list[str]:
-        """The head and all cells, equally wide."""
-        cells = [self.head, *self.cells]
-        width = max(map(len, cells))
-        return [each.rjust(width) if self.is_number else each.ljust(width) for each in cells]
+Column = list[str]
+"""A head and its cells, equally wide."""
 
 
 def plan_table(rows: Sequence[Row], *, capacity_bytes: float, width: int | None, every: bool) -> str:
@@ -94,13 +84,9 @@ def memory_bar(causes: Sequence[MemoryCause], capacity_bytes: float) -> str:
 
 def _lines(shown: Sequence[Row], bars: Sequence[str], reasons: Sequence[str], width: int | None) -> list[str]:
     """The rows with as much of their memory as has room: reasons next to the numbers, else below them after the bar."""
-    start = [
-        _Column("PLAN", [name for name, _ in shown], is_number=False),
-        _Column(
-            "", [_VERDICTS.get(each.verdict, each.verdict.replace("_", " ")) for _, each in shown], is_number=False
-        ),
-    ]
-    bar = [_Column("", bars, is_number=False)] if bars else []
+    verdicts = [_VERDICTS.get(each.verdict, each.verdict.replace("_", " ")) for _, each in shown]
+    start = [_column("PLAN", [name for name, _ in shown], str.ljust), _column("", verdicts, str.ljust)]
+    bar = [_column("", bars, str.ljust)] if bars else []
     (total, *causes), (step, time, *money) = _memory(shown), _cost(shown)
     numbers = [total, step, time, *money]
     if width is None:
@@ -113,12 +99,17 @@ def _lines(shown: Sequence[Row], bars: Sequence[str], reasons: Sequence[str], wi
     return _below(next(fitting, narrow), bars, reasons, width)
 
 
-def _width(columns: Sequence[_Column]) -> int:
-    return sum(len(each.lines()[0]) + len(_GAP) for each in columns) - len(_GAP)
+def _column(head: str, cells: Sequence[str], align: Callable[[str, int], str] = str.rjust) -> Column:
+    width = max(map(len, (head, *cells)))
+    return [align(each, width) for each in (head, *cells)]
 
 
-def _beside(columns: Sequence[_Column], reasons: Sequence[str], width: int | None) -> list[str]:
-    heads, *rows = (_GAP.join(cells) + _GAP for cells in zip(*(each.lines() for each in columns), strict=True))
+def _width(columns: Sequence[Column]) -> int:
+    return sum(len(head) + len(_GAP) for head, *_ in columns) - len(_GAP)
+
+
+def _beside(columns: Sequence[Column], reasons: Sequence[str], width: int | None) -> list[str]:
+    heads, *rows = (_GAP.join(cells) + _GAP for cells in zip(*columns, strict=True))
     lines = [f"{heads}WHY"]
     for row, reason in zip(rows, reasons, strict=True):
         first, *more = [reason] if width is None else textwrap.wrap(reason, width - len(row)) or [""]
@@ -126,8 +117,8 @@ def _beside(columns: Sequence[_Column], reasons: Sequence[str], width: int | Non
     return lines
 
 
-def _below(columns: Sequence[_Column], bars: Sequence[str], reasons: Sequence[str], width: int) -> list[str]:
-    heads, *rows = (_GAP.join(cells).rstrip() for cells in zip(*(each.lines() for each in columns), strict=True))
+def _below(columns: Sequence[Column], bars: Sequence[str], reasons: Sequence[str], width: int) -> list[str]:
+    heads, *rows = (_GAP.join(cells).rstrip() for cells in zip(*columns, strict=True))
     lines = [heads]
     for row, bar, reason in zip(rows, bars or [""] * len(rows), reasons, strict=True):
         first = f"{_INDENT}{bar:{_MARKS + 1}} " if bars else _INDENT
@@ -135,29 +126,29 @@ def _below(columns: Sequence[_Column], bars: Sequence[str], reasons: Sequence[st
     return lines
 
 
-def _memory(shown: Sequence[Row]) -> Iterator[_Column]:
+def _memory(shown: Sequence[Row]) -> Iterator[Column]:
     """Memory in the unit of the first row that has it, then each cause that some row has."""
     sizes = [each.forecast.memory_bytes for _, each in shown]
     first = next((size for size in sizes if size), 0)
     unit, scale = next((each for each in _UNITS if first >= each[1]), ("B", 1.0))
-    yield _Column(f"MEMORY {unit}", ["-" if size is None else f"{size / scale:.1f}" for size in sizes])
+    yield _column(f"MEMORY {unit}", ["-" if size is None else f"{size / scale:.1f}" for size in sizes])
     by_cause = [{each.cause: each.size_bytes for each in row.forecast.memory_causes} for _, row in shown]
     for cause, (_, head) in _CAUSES.items():
         if any(cause in each for each in by_cause):
-            yield _Column(head, [f"{each.get(cause, 0.0) / scale:.1f}" if each else "-" for each in by_cause])
+            yield _column(head, [f"{each.get(cause, 0.0) / scale:.1f}" if each else "-" for each in by_cause])
 
 
-def _cost(shown: Sequence[Row]) -> Iterator[_Column]:
+def _cost(shown: Sequence[Row]) -> Iterator[Column]:
     """Step, training and money; a plan without room has none, and what is not known is a dash, never a guess."""
     forecasts = [None if each.verdict == "no_fit" else each.forecast for _, each in shown]
     steps, times, money = (
         [getattr(each, name) if each else None for each in forecasts]
         for name in ("step_seconds", "wall_seconds", "money")
     )
-    yield _Column("STEP", ["-" if each is None else step_words(each) for each in steps])
-    yield _Column("TIME", ["-" if each is None else format_seconds(each) for each in times])
+    yield _column("STEP", ["-" if each is None else step_words(each) for each in steps])
+    yield _column("TIME", ["-" if each is None else format_seconds(each) for each in times])
     if any(money):
-        yield _Column("MONEY", ["-" if each is None else money_words(each) for each in money])
+        yield _column("MONEY", ["-" if each is None else money_words(each) for each in money])
 
 
 def step_words(seconds: float) -> str:

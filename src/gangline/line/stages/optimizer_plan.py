@@ -20,7 +20,6 @@ from gangline.optim.plan.phases import MatrixPlanReport, report_of
 from gangline.optim.plan.routing import RoutedParameter, route_parameters
 from gangline.optim.plan.simulate import StepPrediction, simulate
 from gangline.optim.plan.work import device_curve, matrix_work, rule_spec
-from gangline.planner.cost.memory import num_owners
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.layouts.pipeline import stages_of_parameters
 from gangline.planner.layouts.schedules import num_stages, owner_of
@@ -87,7 +86,7 @@ def optimizer_plans(
         return ()
     hosts = mesh.dp_shard * mesh.cp * mesh.tp
     options = PlanOptions.of(table.plan, device_curve(device, table.cost))
-    owners = 1 if table.repeats else num_owners(shape, None) // hosts
+    owners = 1 if table.repeats else shape.update_mesh.dp_replicate
     held = _by_pipeline_rank(matrices, profile, mesh.pp, pp_schedule) if mesh.pp > 1 else [matrices]
     return tuple(build_plan(each, spec, ranks=owners, hosts=hosts, options=options) for each in held if each)
 

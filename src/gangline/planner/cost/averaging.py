@@ -9,7 +9,7 @@ below T are best.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, floor, sqrt
 
 from gangline.planner.cost.exchange import Collective, LinkRates
@@ -28,23 +28,10 @@ SELECT_BYTES = 950
 """Top-k: moved for each entry that is sent, in addition to what every entry costs."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Cost:
-    entry_bytes: float
-    a_tensor: int = 0
-    """Operations for each parameter that is squeezed."""
-    a_bucket: int = 0
-
-
-_COSTS = {
-    "fp16": _Cost(16, a_bucket=3),
-    "bf16": _Cost(16, a_bucket=3),
-    "int8": _Cost(380, a_tensor=4, a_bucket=40),
-    "powersgd": _Cost(90, a_tensor=14),
-    "topk": _Cost(130, a_tensor=8),
-}
-"""Operations are those of the code; bytes of an entry are what these operations take by the rates of moves, as seen on
-a CPU for models of 0.9, 3.3 and 19 million parameters."""
+_COSTS = {"fp16": (16, 0, 3), "bf16": (16, 0, 3), "int8": (380, 4, 40), "powersgd": (90, 14, 0), "topk": (130, 8, 0)}
+"""Bytes of an entry, operations for each parameter that is squeezed, and for each bucket. Operations are those of the
+code; the bytes are what they take by the rates of moves, as seen on a CPU for models of 0.9, 3.3 and 19 million
+parameters."""
 
 
 def messages(
@@ -68,12 +55,11 @@ def messages(
 def compression_work(entries: float, tensors: int, compression: Compression, *, buckets: int) -> tuple[float, float]:
     """Operations, which compute little, of squeezing `entries` of so many parameters in so many buckets, and what they
     read and write together; 0: nothing is squeezed."""
-    cost = _COSTS.get(compression.kind)
-    if cost is None:
+    if compression.kind not in _COSTS:
         return 0.0, 0.0
-    width = cost.entry_bytes + (SELECT_BYTES * compression.ratio if compression.kind == "topk" else 0)
-    operations = max(1, cost.a_tensor * tensors + cost.a_bucket * buckets)
-    return float(operations), width * entries
+    entry_bytes, a_tensor, a_bucket = _COSTS[compression.kind]
+    width = entry_bytes + (SELECT_BYTES * compression.ratio if compression.kind == "topk" else 0)
+    return float(max(1, a_tensor * tensors + a_bucket * buckets)), width * entries
 
 
 def shard_bytes(compression: Compression, *, averages_rarely: bool = False) -> float:
@@ -118,10 +104,12 @@ def exposed_buckets(
         backward: Seconds of the pass that hands out the gradients.
         latency_origin: Of `seconds`: `measured`, `given`, `assumed`.
     """
-    count = bucket_count(whole_bytes, given)
-    size = min(given or BUCKET_BYTES, whole_bytes)
+    count, size = bucket_count(whole_bytes, given), min(given or BUCKET_BYTES, whole_bytes)
     found = GradientBuckets(count=count, size_bytes=size, is_given=given is not None)
-    latency, whole = (seconds and seconds(_average(size, ranks)) for size in (1.0, whole_bytes))
+    latency, whole = (
+        seconds and seconds(Collective(part="communication", kind="all_reduce", size_bytes=each, ranks=ranks, count=1))
+        for each in (1.0, whole_bytes)
+    )
     if latency is None or whole is None:
         return found
     transfer = max(0.0, whole - latency)
@@ -134,10 +122,6 @@ def exposed_buckets(
         best_count=best,
         best_exposed_seconds=exposed_seconds(best, backward, latency, transfer),
     )
-
-
-def _average(size_bytes: float, ranks: int) -> Collective:
-    return Collective(part="communication", kind="all_reduce", size_bytes=size_bytes, ranks=ranks, count=1)
 
 
 def exposed_seconds(count: int, backward: float, latency: float, transfer: float) -> float:

@@ -82,13 +82,8 @@ class Calibration:
 def calibrate(
     history: Sequence[MeasuredRun], key: Key, *, band: float = 0.05, memory_margin: float = 0.10
 ) -> Calibration:
-    """What `history` teaches about `key`.
-
-    Args:
-        history: Newest first; the first 50 runs of `key` count.
-        key: Device and precision.
-        band: What holds while there are few records; likewise `memory_margin`.
-    """
+    """What the first 50 runs of `key` in `history` teach, newest first; `band` and `memory_margin` are what holds while
+    there are few records."""
     alike = [each for each in history if key_of(each) == key][:MOST_RECORDS]
     ratios = _ratios(alike)
     step = factor_of(_step_ratios(alike))
@@ -97,8 +92,8 @@ def calibrate(
         kinds=_kinds(ratios),
         step=step,
         seconds=_seconds(alike),
-        band=_widest(band_of([measured / forecast for measured, forecast in _pairs(alike)], default=band), step, band),
-        memory_margin=margin_of(list(_peaks(alike)), default=memory_margin),
+        band=_widest(band_of(_forecast_errors(alike), default=band), step, band),
+        memory_margin=margin_of(_peak_errors(alike), default=memory_margin),
     )
 
 
@@ -196,17 +191,19 @@ def _seconds(runs: Sequence[MeasuredRun]) -> dict[str, float]:
     return {part: median(each) for part, each in found.items() if each}
 
 
-def _pairs(runs: Iterable[MeasuredRun]) -> list[tuple[float, float]]:
-    """Steps as measured and as forecast before the run, corrections and all; first forecasts had none."""
+def _forecast_errors(runs: Iterable[MeasuredRun]) -> list[float]:
+    """Steps over their forecasts before the run, corrections and all; first forecasts had none."""
     return [
-        (run.step_seconds, run.forecast.step_seconds)
+        run.step_seconds / run.forecast.step_seconds
         for run in runs
         if run.forecast.step_seconds and 0 < run.step_seconds < inf and not run.forecast.is_first
     ]
 
 
-def _peaks(runs: Iterable[MeasuredRun]) -> Iterable[float]:
+def _peak_errors(runs: Iterable[MeasuredRun]) -> list[float]:
     """Peaks over their forecasts; on CPUs the process is measured and tensors are forecast, not comparable."""
-    for run in runs:
-        if run.device == "cuda" and run.peak_memory_bytes and run.forecast.memory_bytes:
-            yield run.peak_memory_bytes / run.forecast.memory_bytes
+    return [
+        run.peak_memory_bytes / run.forecast.memory_bytes
+        for run in runs
+        if run.device == "cuda" and run.peak_memory_bytes and run.forecast.memory_bytes
+    ]

@@ -126,12 +126,9 @@ class LinkRates:
         return self.across_latency if span > self.node else self.inside_latency
 
     def bus_bytes_per_second(self, ranks: int, *, rank_stride: int = 1, peers: int = 0) -> float | None:
-        """Rate of a group; None: the bandwidth of a link that it takes is not given.
+        """Rate of a group of `ranks`; None: the bandwidth of a link that it takes is not given.
 
-        Args:
-            ranks: That exchange.
-            rank_stride: Distance of two neighbours in the order of ranks.
-            peers: Of the whole axis, where two of them exchange at a time.
+        Two neighbours are `rank_stride` apart; `peers` are those of the whole axis, where two exchange at a time.
         """
         crosses = rank_stride * (peers or ranks) > self.node
         members = 1 if peers else max(1, min(ranks, self.node // rank_stride))

@@ -74,10 +74,8 @@ def with_interruptions(
     longer = wall / forecast.wall_seconds if forecast.wall_seconds else 1.0
     rate = gang_rate(plan.failures, gpus=gpus, servers=servers)
     return replace(
-        forecast,
+        forecast.paid(longer),
         wall_seconds=wall,
-        gpu_hours=None if forecast.gpu_hours is None else forecast.gpu_hours * longer,
-        money=None if forecast.money is None else forecast.money * longer,
         effective_share=share,
         restart=None if plan.saves_to is None else restart,
         interrupt_probability=interrupt_probability(rate, wall / _HOUR),

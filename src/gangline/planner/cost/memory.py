@@ -1,14 +1,14 @@
 """Memory of one rank: state by formula, activations where a profile of the model has them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gangline.planner.cost.optimizer import OptimizerModel
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, SHARES, WEIGHT_BYTES, Fit, StepLoad, block_interval
 from gangline.spec.forecast import MemoryCause
 from gangline.spec.plan import Precision
-from gangline.spec.profile import MatrixWork, ModelProfile, Trace, Unit
-from gangline.spec.strategies import Wrapping, traits_of
+from gangline.spec.profile import ModelProfile, Trace, Unit
+from gangline.spec.strategies import Wrapping
 from gangline.units import format_bytes
 
 STAGED_BYTES = 4 * 64 * 2**20
@@ -67,8 +67,8 @@ class RankMemory:
 
 def rank_parts(profile: ModelProfile, layout: Layout, load: StepLoad) -> RankMemory:
     """What one rank holds at its peak, as far as it is known."""
-    shard_parameters, mesh = _shard_parameters(profile, layout), layout.mesh
-    moments = load.moment_bytes * shard_parameters / mesh.size_of(layout.wrapping.optimizer_axes)
+    shard_parameters = _shard_parameters(profile, layout)
+    moments = load.moment_bytes * shard_parameters / layout.mesh.size_of(layout.wrapping.optimizer_axes)
     if load.memory.offload == "optimizer_nvme":
         moments = min(moments, _staged(profile, layout, load))
     else:
@@ -107,14 +107,12 @@ def _after_step(profile: ModelProfile, layout: Layout, load: StepLoad) -> float:
 
 
 def _update_bytes(profile: ModelProfile, layout: Layout) -> float:
-    work = profile.matrix_work
-    return OptimizerModel(matrix_work=work).update_bytes(layout.mesh, owners=num_owners(layout, work))
+    return OptimizerModel(matrix_work=profile.matrix_work).update_bytes(layout.update_mesh)
 
 
 def _owner_state(profile: ModelProfile, layout: Layout) -> float:
     """State of matrices that a rank owns: their state is on one rank of all that share them."""
-    work = profile.matrix_work
-    return work.owner_bytes / (layout.mesh.pp * num_owners(layout, work)) if work else 0.0
+    return OptimizerModel(matrix_work=profile.matrix_work).owned_bytes(layout.update_mesh)
 
 
 def _state_in_use(profile: ModelProfile, layout: Layout) -> float:
@@ -123,18 +121,6 @@ def _state_in_use(profile: ModelProfile, layout: Layout) -> float:
     if work is None:
         return 0.0
     return min(work.batch * work.largest_owner_bytes, max(work.largest_owner_bytes, _owner_state(profile, layout)))
-
-
-def num_owners(layout: Layout, work: MatrixWork | None) -> int:
-    """Ranks of a stage that share the matrix updates of one copy of it; replicas that meet rarely have one each."""
-    rarely = (traits := traits_of(layout.strategy)) is not None and traits.averages_rarely
-    mesh = replace(layout.mesh, dp_replicate=1) if rarely else layout.mesh
-    return OptimizerModel(matrix_work=work).owners(mesh)
-
-
-def rank_bytes(profile: ModelProfile, layout: Layout) -> float:
-    """State of one rank at its peak, without activations."""
-    return rank_parts(profile, layout, StepLoad(micro_batch=0, precision="fp32")).total
 
 
 def host_bytes(profile: ModelProfile, layout: Layout, load: StepLoad) -> float:
@@ -228,10 +214,6 @@ def kept_share(word: str) -> float:
 
 def _kept(word: str, saved: float, handed: float) -> float:
     """Bytes of all blocks, from forward to backward: what they save, or what is handed to them."""
-    if word == "none":
-        return saved
-    if word == "full":
-        return min(saved, handed)
     if word == "selective":
         return SHARES["selective"] * saved
     return saved - max(0.0, saved - handed) / block_interval(word)

@@ -48,6 +48,10 @@ class OptimizerModel:
         copies = 1 if self.matrix_work and self.matrix_work.repeats else mesh.dp_replicate
         return mesh.dp_shard * mesh.cp * mesh.tp * copies
 
+    def owned_bytes(self, mesh: Mesh) -> float:
+        """Bytes that one owner keeps of its matrices."""
+        return self.owner_bytes / (mesh.pp * self.owners(mesh))
+
     def saved_bytes(self, parameters: float) -> float:
         """Bytes of a model with so many parameters, wherever ranks keep them."""
         return self.moment_bytes * parameters + self.owner_bytes
@@ -56,20 +60,19 @@ class OptimizerModel:
         """Read and written by one update of so many parameters: of AdamW 30 for each."""
         return (UPDATED_BYTES + 2 * self.moment_bytes) * parameters
 
-    def update_bytes(self, mesh: Mesh, *, owners: int) -> float:
-        """Bytes of matrices and their updates that a rank holds at most in a step of the optimizer, without padding;
-        `owners` are those of a stage."""
-        work, hosts = self.matrix_work, mesh.dp_shard * mesh.cp * mesh.tp
+    def update_bytes(self, mesh: Mesh) -> float:
+        """Bytes of matrices and their updates that a rank holds at most in a step of the optimizer, without padding."""
+        work, hosts, owners = self.matrix_work, mesh.dp_shard * mesh.cp * mesh.tp, self.owners(mesh)
         if work is None:
             return 0.0
         own = work.element_bytes * work.parameters / (mesh.pp * owners) if owners > hosts else 0.0
-        assembled = self._assembled_bytes(work, mesh, owners) if hosts > 1 else 0.0
-        return max(own + assembled, self.held_bytes(mesh, owners=owners))
+        assembled = self._assembled_bytes(work, mesh) if hosts > 1 else 0.0
+        return max(own + assembled, self.held_bytes(mesh))
 
-    def held_bytes(self, mesh: Mesh, *, owners: int) -> float:
+    def held_bytes(self, mesh: Mesh) -> float:
         """Bytes of updates at the end of the step: all where they travel during the next forward pass; else its own,
         which wait for their turn, and those of others in two buckets; none where no rank has a copy."""
-        work, hosts = self.matrix_work, mesh.dp_shard * mesh.cp * mesh.tp
+        work, hosts, owners = self.matrix_work, mesh.dp_shard * mesh.cp * mesh.tp, self.owners(mesh)
         if work is None or owners == hosts:
             return 0.0
         elements, copies = work.parameters / (mesh.pp * hosts), owners // hosts
@@ -77,16 +80,15 @@ class OptimizerModel:
         held = 1.0 if work.overlaps else (1 + travels * (copies - 1)) / copies
         return work.element_bytes * elements * held
 
-    @staticmethod
-    def _assembled_bytes(work: MatrixWork, mesh: Mesh, owners: int) -> float:
+    def _assembled_bytes(self, work: MatrixWork, mesh: Mesh) -> float:
         """Bytes of whole matrices on one host: what `c_max_bytes` allows at a time, less in a plan that is faster."""
         largest = work.element_bytes * work.largest_elements
-        share = work.element_bytes * work.parameters / (mesh.pp * owners)
+        share = work.element_bytes * work.parameters / (mesh.pp * self.owners(mesh))
         return _ASSEMBLED * min(max(share, largest), max(work.c_max_bytes, largest))
 
-    def matrix_seconds(self, owners: int, flops_per_second: float) -> float:
+    def matrix_seconds(self, mesh: Mesh, flops_per_second: float) -> float:
         """Seconds of the owner that computes most: an equal share, or the largest matrix; measured, if it is."""
-        work = self.matrix_work
+        work, owners = self.matrix_work, mesh.pp * self.owners(mesh)
         if work is None:
             return 0.0
         if work.seconds is not None and work.largest_seconds is not None:
@@ -150,24 +152,24 @@ def update_traffic(
     )  # fmt: skip
 
 
-def matrix_updates(work: MatrixWork, mesh: Mesh, *, owners: int) -> Iterator[Collective]:
-    """Parts of matrices to their hosts and back, then updates to all copies; `owners` of a stage."""
-    hosts = mesh.dp_shard * mesh.cp * mesh.tp
+def matrix_updates(work: MatrixWork, mesh: Mesh) -> Iterator[Collective]:
+    """Parts of matrices to their hosts and back, then updates to all copies."""
+    hosts, owners = mesh.dp_shard * mesh.cp * mesh.tp, OptimizerModel(matrix_work=work).owners(mesh)
     if hosts > 1:
         yield Collective(
             part="optimizer", kind="all_to_all", size_bytes=work.element_bytes * work.parameters / (mesh.pp * owners),
             ranks=hosts, count=2,
         )  # fmt: skip
     if owners > hosts:
-        yield published_updates(work, mesh, owners=owners)
+        yield published_updates(work, mesh)
 
 
-def published_updates(work: MatrixWork, mesh: Mesh, *, owners: int) -> Collective:
+def published_updates(work: MatrixWork, mesh: Mesh) -> Collective:
     """Updates from owners to all copies, in equal buckets; to one rank no copy."""
     hosts = mesh.dp_shard * mesh.cp * mesh.tp
     elements = work.parameters / (mesh.pp * hosts)
     buckets = update_buckets(work, elements)
     return Collective(
-        part="optimizer", kind="all_gather", size_bytes=work.element_bytes * elements / buckets, ranks=owners // hosts,
-        count=buckets, rank_stride=hosts,
+        part="optimizer", kind="all_gather", size_bytes=work.element_bytes * elements / buckets,
+        ranks=OptimizerModel(matrix_work=work).owners(mesh) // hosts, count=buckets, rank_stride=hosts,
     )  # fmt: skip

@@ -74,14 +74,8 @@ def speeds_of(
 ) -> Speeds | None:  # fmt: skip
     """What is known of `pool`; None: nothing.
 
-    Args:
-        pool: Of the plan.
-        precision: Of its passes.
-        trace: Of the model; its products weigh the rates.
-        rates: Measured on these very devices; None: on none.
-        world_size: Ranks of the gang.
-        stages: Of its pipeline.
-        edges: What these send each other, and their replicas; None: not known.
+    Products of the `trace` weigh the `rates` that were measured on these very devices, if any were; `edges` are what
+    stages and replicas send each other, if that is known.
     """
     ranks = ranks_per_node(pool, world_size)
     if rates is not None and rates.precision == precision:

@@ -12,7 +12,6 @@ from gangline.fabric.placement.mapping import EdgeBytes
 from gangline.fabric.traffic.order_paths import RingTraffic
 from gangline.planner.cost.averaging import bucket_count, messages, needs_shapes, shard_bytes
 from gangline.planner.cost.exchange import Collective
-from gangline.planner.cost.memory import num_owners
 from gangline.planner.cost.optimizer import matrix_updates
 from gangline.planner.layouts.layout import Layout
 from gangline.planner.settings import GRADIENT_BYTES, PASS_BYTES, StepLoad
@@ -33,7 +32,7 @@ def collectives(profile: ModelProfile, layout: Layout, load: StepLoad) -> list[C
         *_sequence_peers(profile, layout, load),
         *_stage_messages(profile, layout, load),
         *_experts(profile, layout, load),
-        *(matrix_updates(work, layout.mesh, owners=num_owners(layout, work)) if (work := profile.matrix_work) else ()),
+        *(matrix_updates(work, layout.update_mesh) if (work := profile.matrix_work) else ()),
     ]
 
 

@@ -9,15 +9,16 @@ from gangline.planner.contest import Contender, TimeBounds, winner
 from gangline.planner.cost.averaging import by_latency, exposed_buckets
 from gangline.planner.cost.calibration import kind_of
 from gangline.planner.cost.exchange import link_rates
+from gangline.planner.cost.traffic import edge_bytes
 from gangline.planner.forecast import money_of
-from gangline.planner.formula.evaluate import Evaluation, LayoutPlan, evaluate, layout_memory
+from gangline.planner.formula.evaluate import Evaluation, LayoutPlan, evaluate, layout_memory, only_plan
+from gangline.planner.formula.inputs import formula_question, may_offload, world_of
 from gangline.planner.formula.memory import memory_bound_bytes
-from gangline.planner.formula.search import formula_question, in_planned_order, may_offload, world_of
-from gangline.planner.formula.step_time import PART_WORDS
+from gangline.planner.formula.step_time import PART_WORDS, formula_rings
 from gangline.planner.layouts.layout import WrappedLayout
 from gangline.planner.problem import PlanProblem
 from gangline.planner.reasons import candidate_of, more_axes
-from gangline.planner.settings import BACKWARD, GRADIENT_BYTES, bucket_bytes
+from gangline.planner.settings import BACKWARD, GRADIENT_BYTES, bucket_bytes, step_load
 from gangline.planner.suggestion import FittingPlan
 from gangline.spec.forecast import Forecast, GradientBuckets, Term
 from gangline.spec.mesh import Mesh
@@ -71,11 +72,30 @@ def rank_layouts(problem: PlanProblem) -> FormulaRanking:
         chosen = ranking.chosen
         if chosen is None:
             return ranking
-        laid_out = in_planned_order(problem, chosen)
+        laid_out = _in_planned_order(problem, chosen)
         if laid_out.parts == chosen.parts:
             return ranking
         others = (each for each in evaluation.plans if each is not chosen)
         evaluation = replace(evaluation, plans=tuple(sorted((laid_out, *others), key=lambda each: each.order)))
+
+
+def _in_planned_order(problem: PlanProblem, plan: LayoutPlan) -> LayoutPlan:
+    """`plan` with its times on the order of servers that a placer gives its stages, as its certificate has it.
+
+    As it is without stages, a fabric, or rates.
+    """
+    layout, pool, line, profile = plan.layout, problem.pool, problem.line, problem.profile
+    mesh = layout.mesh
+    if mesh.pp == 1 or pool.fabric is None or profile is None:
+        return plan
+    question = formula_question(problem, mesh.world_size, on_host=plan.on_host)
+    if question.missing:
+        return plan
+    load = step_load(line, layout, plan.setting)
+    rings = formula_rings(profile, layout, load)
+    edges = edge_bytes(rings, profile, mesh, load, ranks_per_server=question.space.ranks_per_node)
+    links = link_rates(pool, mesh.world_size, stages=mesh.pp, edges=edges)
+    return only_plan(replace(question, hardware=replace(question.hardware, links=links)), layout, plan.setting)
 
 
 def _ranked(problem: PlanProblem, evaluation: Evaluation, missing: str) -> FormulaRanking:

@@ -18,7 +18,6 @@ from gangline.planner.formula.memory import (
     rank_memory,
     stages_of,
     state_memory,
-    update_memory,
 )
 from gangline.planner.formula.step_time import (
     StepParts,
@@ -296,7 +295,7 @@ class LayoutCandidates:
         work = activation_memory(
             question, self.layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=chunks
         )  # fmt: skip
-        return max(sum(work), 0.0 if question.space.on_host else update_memory(self.layout, question.optimizer))
+        return max(sum(work), 0.0 if question.space.on_host else question.optimizer.update_bytes(self.layout.mesh))
 
     def passes_of(
         self, stages: Stages, micro_batch: int, count: int, recompute: str, *, waits: bool = True
@@ -313,21 +312,17 @@ class LayoutCandidates:
 
     def added_seconds(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float, float]:
         """Exchange of data-parallel ranks before any of it is hidden, update and compression, and host traffic."""
-        key = stages.rank_parameters, sync, count
+        key, question, layout = (stages.rank_parameters, sync, count), self._question, self.layout
         if key not in self._added:
-            self._added[key] = self._count_added(stages, sync, count)
+            most = max(stages.rank_parameters) / layout.mesh.tp
+            load = question.load(self._samples // count, count, sync)
+            exchange = exchange_seconds(question, layout, most, load, blocks=max(stages.rank_blocks))
+            update = update_seconds(question, layout, most) + squeeze_seconds(question, layout, most)
+            host = 0.0
+            if question.space.on_host:
+                host = transfer_seconds(most / layout.shards, question.hardware.host, layout.wrapping, load)
+            self._added[key] = exchange, update, host
         return self._added[key]
-
-    def _count_added(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float, float]:
-        question, layout = self._question, self.layout
-        most = max(stages.rank_parameters) / layout.mesh.tp
-        load = question.load(self._samples // count, count, sync)
-        exchange = exchange_seconds(question, layout, most, load, blocks=max(stages.rank_blocks))
-        update = update_seconds(question, layout, most) + squeeze_seconds(question, layout, most)
-        host = 0.0
-        if question.space.on_host:
-            host = transfer_seconds(most / layout.shards, question.hardware.host, layout.wrapping, load)
-        return exchange, update, host
 
     def _plan(self, best: _Best) -> LayoutPlan:
         """The best candidate with its terms."""

@@ -1,20 +1,25 @@
-"""Inputs of the search by formula: a transformer known by its shape, what is asked of it, and the hardware. Pure."""
+"""Inputs of the search by formula: what a line asks about a transformer known by its shape, and the hardware. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import gcd, inf
 from typing import Literal
 
-from gangline.planner.cost.exchange import LinkRates
+from gangline.planner.cost.exchange import LinkRates, link_rates
 from gangline.planner.cost.optimizer import ADAMW, OptimizerModel
-from gangline.planner.cost.speeds import HostRates
-from gangline.planner.layouts.enumerate import SearchSpace, Sync
-from gangline.planner.layouts.layout import Layout
-from gangline.planner.settings import PASS_BYTES, Setting, StepLoad
+from gangline.planner.cost.speeds import NO_MATRIX_RULE, HostRates, host_rates
+from gangline.planner.layouts.enumerate import SearchSpace, Sync, unsupported_rule
+from gangline.planner.layouts.layout import Layout, explicit_layout
+from gangline.planner.layouts.schedules import SPLIT
+from gangline.planner.pool import MOST_AUTO, check_world, divisors, most_ranks, ranks_per_node
+from gangline.planner.problem import PlanProblem
+from gangline.planner.settings import CHUNKS, PASS_BYTES, SHARES, Setting, StepLoad, bucket_bytes, line_memory
 from gangline.spec.compression import Compression
-from gangline.spec.plan import Memory, PipelineSchedule, Precision
+from gangline.spec.config.line import Line
+from gangline.spec.plan import SCHEDULE_NAMES, Memory, PipelineSchedule, Precision
 from gangline.spec.profile import ModelProfile, ParameterShape
+from gangline.spec.strategies import traits_of
 from gangline.spec.transformer import Transformer
 
 
@@ -111,3 +116,125 @@ class Question:
             micro_batch=micro_batch, precision=self.precision, memory=_REDUCED[sync], micro_batches=micro_batches,
             compression=self.compression, bucket_bytes=self.bucket_bytes,
         )  # fmt: skip
+
+
+def world_of(problem: PlanProblem) -> int:
+    """Ranks of the candidates: what the line says, else all devices: peers of one model see the same samples.
+
+    Raises:
+        ConfigError: The line asks for ranks that are not there.
+    """
+    line, pool = problem.line, problem.pool
+    ranks = line.train.ranks if line.project.distributed else 1
+    if line.train.strategy == "explicit":
+        return explicit_layout(line).mesh.world_size
+    if isinstance(ranks, int):
+        check_world(line, pool, ranks, shares=1)
+        return ranks
+    return most_ranks(line, pool)
+
+
+def formula_question(problem: PlanProblem, world: int, *, on_host: bool = False) -> Question:
+    """Candidates on `world` ranks; `on_host`: shards wait there."""
+    hardware, missing = _hardware(problem, world)
+    optimizer = problem.optimizer
+    if on_host and optimizer.matrix_work is not None:
+        missing = missing or NO_MATRIX_RULE
+    local = ranks_per_node(problem.pool, world)
+    usable, room = problem.pool.usable_bytes(local), problem.pool.usable_host_bytes(local)
+    return Question(
+        model=problem.transformer,
+        space=_search_space(problem, world, on_host=on_host),
+        hardware=hardware,
+        missing=missing,
+        usable_bytes=inf if usable is None else usable,
+        usable_host_bytes=inf if room is None else room,
+        precision=problem.precision,
+        memory=line_memory(problem.line),
+        optimizer=optimizer,
+        compression=problem.line.train.compression,
+        bucket_bytes=bucket_bytes(problem.line),
+        support=partial(_unsupported, problem.line),
+    )
+
+
+def may_offload(problem: PlanProblem) -> bool:
+    """The line leaves it open whether shards wait on the host, and what that takes is known."""
+    is_open = problem.line.train.memory.offload == "auto" and problem.pool.device == "cuda"
+    return is_open and problem.optimizer.matrix_work is None
+
+
+def _search_space(problem: PlanProblem, world: int, *, on_host: bool) -> SearchSpace:
+    """What the line leaves open, every value of it."""
+    model, line, train = problem.transformer, problem.line, problem.line.train
+    node = ranks_per_node(problem.pool, world)
+    inside = divisors(node)
+    micro_batch, memory = train.mesh.micro_batch, train.memory
+    requested = train.mesh.pp_schedule
+    schedules = [each for each in SCHEDULE_NAMES if not (train.compile and each in SPLIT)]  # compiled ones stay whole
+    return SearchSpace(
+        world_size=world,
+        ranks_per_node=node,
+        global_batch=train.global_batch,
+        tp=inside,
+        pp=[each for each in divisors(world) if each <= model.layers],
+        cp=inside,
+        ep=[each for each in divisors(model.experts) if world % each == 0],
+        syncs=("last", "each") if memory.gradient_sync == "auto" else (memory.gradient_sync,),
+        micro_batches=[each for each in divisors(train.global_batch) if each <= MOST_AUTO]
+        if micro_batch == "auto"
+        else (micro_batch,),
+        recompute=tuple(SHARES) if memory.activation_checkpointing == "auto" else (memory.activation_checkpointing,),
+        loss_chunks=(1, CHUNKS) if memory.loss_chunks == "auto" else (memory.loss_chunks,),
+        schedules=schedules if requested == "auto" else (requested,),
+        on_host=on_host,
+        admits=partial(_asked, line),
+    )
+
+
+def _asked(line: Line, layout: Layout) -> bool:
+    """The line leaves its strategy open, or names this one."""
+    requested = line.train.strategy
+    if requested == "auto":
+        return True
+    if requested == "explicit":
+        return explicit_layout(line).mesh == layout.mesh
+    traits = traits_of(requested)
+    return traits is not None and layout.strategy == traits.name
+
+
+def _unsupported(line: Line, layout: Layout, sync: Sync, loss_chunks: int) -> str:
+    """Reason by a rule of the ranks, or one of the line's options."""
+    if rule := unsupported_rule(layout, sync=sync, loss_chunks=loss_chunks):
+        return rule
+    kind, mesh = line.train.compression.kind, layout.mesh
+    if line.project.command is not None and (mesh.pp > 1 or mesh.ep > 1 or loss_chunks > 1):
+        return "a program's own loop has neither stages, experts of other ranks nor a loss in pieces"
+    if kind not in ("none", "bf16") and (mesh.dp_replicate == 1 or layout.num_axes > 1 or sync == "each"):
+        return f"train.compression.kind = {kind} is for whole gradients of replicas"
+    return ""
+
+
+def _hardware(problem: PlanProblem, world: int) -> tuple[Hardware, str]:
+    """Rates of the pool; where one is missing, rates at which only the work counts, and what is missing."""
+    pool = problem.pool
+    flops, memory = pool.gpu.flops_per_second.get(problem.precision), pool.gpu.memory_bytes_per_second
+    node = ranks_per_node(pool, world)
+    lacks = {
+        f"flops_per_second.{problem.precision}": flops,
+        "memory_bytes_per_second": memory,
+        "link_bytes_per_second": pool.gpu.link_bytes_per_second if min(node, world) > 1 else 1.0,
+        "network_bytes_per_second": pool.gpu.network_bytes_per_second if world > node else 1.0,
+    }
+    missing = [name for name, rate in lacks.items() if not rate]
+    if not flops or not memory or missing:
+        free = LinkRates(node=node, inside=inf, across=inf)
+        words = f"[gpu.NAME] of site.toml has no {' and no '.join(missing)} of {pool.name or 'these devices'}"
+        return Hardware(flops_per_second=1.0, memory_bytes_per_second=inf, links=free), words
+    return Hardware(
+        flops_per_second=flops,
+        memory_bytes_per_second=memory,
+        links=link_rates(pool, world),
+        overlap=problem.site.plan.overlap,
+        host=host_rates(pool, node),
+    ), ""

@@ -201,16 +201,10 @@ def state_memory(question: Question, layout: Layout, parameters: float, *, sync:
     """Weights, gradients and optimizer of a rank whose stages have `parameters` after tp has cut them.
 
     Owners of matrices share what the optimizer keeps of them evenly. On the host wait shards and their optimizer, but
-    no gradients that are not reduced yet.
-
-    Args:
-        question: With the precision of the passes and the optimizer.
-        layout: How data-parallel ranks hold them.
-        parameters: phi of the formulas.
-        sync: Reduced after each micro-batch, gradients are in shards all the time.
+    no gradients that are not reduced yet. Reduced after each micro-batch, gradients are in shards all the time.
     """
     optimizer, width_bytes = question.optimizer, question.width_bytes
-    shards, owned = layout.shards, _owned_bytes(layout, optimizer)
+    shards, owned = layout.shards, optimizer.owned_bytes(layout.mesh)
     cast = width_bytes if width_bytes < WEIGHT_BYTES else 0
     if not layout.wrapping.shards:
         sharing = layout.mesh.dp_replicate if layout.wrapping.shares_optimizer else 1
@@ -233,11 +227,8 @@ def state_memory(question: Question, layout: Layout, parameters: float, *, sync:
 def host_memory(layout: Layout, parameters: float, optimizer: OptimizerModel) -> float:
     """Shards of one rank, their gradients, optimizer and updates, which are in the memory of its server."""
     kept = WEIGHT_BYTES + GRADIENT_BYTES + optimizer.moment_bytes
-    return kept * parameters / layout.shards + _owned_bytes(layout, optimizer) + update_memory(layout, optimizer)
-
-
-def _owned_bytes(layout: Layout, optimizer: OptimizerModel) -> float:
-    return optimizer.owner_bytes / (layout.mesh.pp * optimizer.owners(layout.mesh))
+    own = kept * parameters / layout.shards
+    return own + optimizer.owned_bytes(layout.mesh) + optimizer.update_bytes(layout.mesh)
 
 
 def activation_memory(
@@ -263,16 +254,11 @@ def rank_memory(
     activations, buffers = activation_memory(
         question, layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=loss_chunks
     )
-    updates = 0.0 if question.space.on_host else update_memory(layout, question.optimizer)
+    updates = 0.0 if question.space.on_host else question.optimizer.update_bytes(layout.mesh)
     return RankMemory(
         weights=weights, gradients=gradients, optimizer=kept, activations=activations, buffers=buffers,
         updates=max(0.0, updates - activations - buffers),
     )  # fmt: skip
-
-
-def update_memory(layout: Layout, optimizer: OptimizerModel) -> float:
-    """Updates of matrices that a rank holds at the end of a step."""
-    return optimizer.update_bytes(layout.mesh, owners=optimizer.owners(layout.mesh))
 
 
 def memory_bound_bytes(question: Question) -> float:

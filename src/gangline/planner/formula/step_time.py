@@ -221,12 +221,12 @@ def squeeze_seconds(question: Question, layout: Layout, parameters: float) -> fl
 def update_seconds(question: Question, layout: Layout, parameters: float) -> float:
     """The optimizer over what one rank updates, on its device or by its cores; whole matrices on the device alone, and
     what their owners exchange, one after the other."""
-    hardware, optimizer, owners = question.hardware, question.optimizer, question.optimizer.owners(layout.mesh)
-    sharing = layout.mesh.dp_replicate if layout.wrapping.shares_optimizer else layout.shards
+    hardware, optimizer, mesh = question.hardware, question.optimizer, layout.mesh
+    sharing = mesh.dp_replicate if layout.wrapping.shares_optimizer else layout.shards
     rate = (hardware.host if question.space.on_host else hardware).memory_bytes_per_second
     streamed = optimizer.streamed_bytes(parameters / sharing) / rate
-    products = optimizer.matrix_seconds(layout.mesh.pp * owners, hardware.flops_per_second)
-    sent = matrix_updates(optimizer.matrix_work, layout.mesh, owners=owners) if optimizer.matrix_work else ()
+    products = optimizer.matrix_seconds(mesh, hardware.flops_per_second)
+    sent = matrix_updates(optimizer.matrix_work, mesh) if optimizer.matrix_work else ()
     return streamed + products + sum(
         hardware.links.ring_seconds(each.wire_bytes, each.ranks, steps=each.steps, rank_stride=each.rank_stride)
         for each in sent
@@ -246,7 +246,7 @@ def late_updates(
     first = first_forward(compute, micro_batches, 1 + 1 / block_interval(recompute) / 3)
     forward = first * blocks / (blocks + costs.head_flops) if may_hide(work, layout.wrapping, "cuda") else 0.0
     return update_traffic(
-        published_updates(work, layout.mesh, owners=optimizer.owners(layout.mesh)), work,
+        published_updates(work, layout.mesh), work,
         lambda each: hardware.links.ring_seconds(
             each.wire_bytes / each.count, each.ranks, steps=each.steps / each.count, rank_stride=each.rank_stride
         ),

@@ -71,19 +71,14 @@ def evaluate_unlike(
         found += [own] if own else []
         best = min(best, own.order[1]) if own and not own.order[0] else best
     found.sort(key=lambda each: each.order)
+    speed = sum(own * each.hardware.flops_per_second for own, each in zip(ranks, questions, strict=True))
     fitting = [each for each in found if not each.order[0]] or found[:1]
     return [each.plan(questions, ranks) for each in fitting], SearchSummary(
         num_candidates=sum(each.num_candidates for each in ways),
         num_weighed=sum(each.num_weighed for each in ways),
         num_fit=sum(each.num_fit for each in ways),
-        bound_seconds=_bound_seconds(questions, ranks),
+        bound_seconds=step_flops(questions[0].model, questions[0].space.global_batch) / speed,
     )
-
-
-def _bound_seconds(questions: Questions, ranks: tuple[int, int]) -> float:
-    """No step takes less: all its work, shared by speed over all GPUs that do nothing else."""
-    speed = sum(own * each.hardware.flops_per_second for own, each in zip(ranks, questions, strict=True))
-    return step_flops(questions[0].model, questions[0].space.global_batch) / speed
 
 
 def _layouts(question: Question, ranks: tuple[int, int]) -> Iterator[WrappedLayout]:
@@ -125,6 +120,12 @@ def replicas_of(ranks: tuple[int, int], layout: Layout) -> tuple[int, int]:
     return ranks[0] // size, ranks[1] // size
 
 
+def whole_passes(sizes: Sequence[int], global_batch: int, layout: Layout) -> list[tuple[int, int]]:
+    """Those of `sizes` whose passes the batch is made of, with their number, at least one a replica."""
+    counted = ((size, *divmod(global_batch, size * layout.mesh.dp_shard)) for size in sizes)
+    return [(size, passes) for size, passes, left in counted if not left and passes >= layout.replicas]
+
+
 def dealt_samples(layout: Layout, setting: Setting, taken: Sequence[int], replicas: tuple[int, int]) -> tuple[int, ...]:
     """Samples of a step by replica, of passes that the replicas of each kind take."""
     samples = setting.micro_batch * layout.mesh.dp_shard
@@ -143,14 +144,8 @@ class _Ways:
         self._kinds = tuple(LayoutCandidates(each, layout, own) for each, own in zip(questions, seen, strict=True))
         question, space = questions[0], questions[0].space
         self._stages = stages_of(question.model, 1, SCHEDULE)
-        self._loads = self._stages.loads(1)
         self._bytes: dict[tuple[Sync, int, str, int], float] = {}
-        self._sizes = [
-            (size, space.global_batch // (size * layout.mesh.dp_shard))
-            for size in space.micro_batches
-            if space.global_batch % (size * layout.mesh.dp_shard) == 0
-            and space.global_batch // (size * layout.mesh.dp_shard) >= layout.replicas
-        ]
+        self._sizes = whole_passes(space.micro_batches, space.global_batch, layout)
         syncs: tuple[Sync, ...] = tuple(space.syncs) if layout.wrapping.shards else ("last",)
         self._runs = [
             (sync, chunks) for sync in syncs for chunks in space.loss_chunks
@@ -162,15 +157,11 @@ class _Ways:
     @property
     def bound_seconds(self) -> float:
         """No step takes less; passes of single samples take no longer than others but for latencies."""
-        singles = [each.passes_of(self._stages, 1, 1, "none", waits=False) for each in self._kinds]
-        return self._at_once(self._sizes[0][1], singles)
+        return self._bound(1, self._sizes[0][1], "none", waits=False)
 
-    def _bound(self, size: int, passes: int, recompute: str) -> float:
-        """Seconds of passes of one size."""
-        return self._at_once(passes, [each.passes_of(self._stages, size, 1, recompute) for each in self._kinds])
-
-    def _at_once(self, passes: int, works: Sequence[StepParts]) -> float:
-        """All replicas are done with their passes at once."""
+    def _bound(self, size: int, passes: int, recompute: str, *, waits: bool = True) -> float:
+        """Seconds of passes of one size, with which all replicas are done at once."""
+        works = (each.passes_of(self._stages, size, 1, recompute, waits=waits) for each in self._kinds)
         return passes / sum(count / work.total for count, work in zip(self._replicas, works, strict=True))
 
     def best(self) -> _Found | None:
@@ -221,7 +212,7 @@ class _Ways:
         if (sync, *way) not in self._bytes:
             kind = self._kinds[0]
             self._bytes[sync, *way] = max(
-                kind.state_bytes(load, sync) + kind.work_bytes(load, *way) for load in self._loads
+                kind.state_bytes(load, sync) + kind.work_bytes(load, *way) for load in self._stages.loads(1)
             )
         return self._bytes[sync, *way]
 

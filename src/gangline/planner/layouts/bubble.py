@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gangline.errors import ConfigError
 from gangline.planner.layouts.schedules import Action, Step, num_stages, orders, owner_of, per_round
@@ -25,13 +26,14 @@ class Timeline:
         return 1 - sum(self.busy) / (len(self.busy) * self.seconds)
 
 
+@lru_cache(maxsize=4096)
 def bubble(
-    schedule: PipelineSchedule, ranks: int, micro_batches: int, *, weights: Sequence[float] = (), overlap: bool = True
+    schedule: PipelineSchedule, ranks: int, micro_batches: int, *, weights: tuple[float, ...] = (), overlap: bool = True
 ) -> Timeline:
     """Play one step of `schedule`; forward and both halves of backward of the first stage take one second each.
 
     Args:
-        schedule: Its name.
+        schedule: The order of each rank's actions.
         ranks: Of the pipeline, each with one stage or two.
         micro_batches: Of one step.
         weights: Cost of each stage, of which their ratios count; empty: all stages cost alike.
@@ -48,14 +50,8 @@ def bubble(
 def require_schedule(
     schedule: PipelineSchedule, ranks: int, micro_batches: int, *, share: int | None = None, key: str = "train.mesh"
 ) -> None:
-    """Refuse micro-batches that `schedule` cannot take, naming numbers that work.
-
-    Args:
-        schedule: Its name.
-        ranks: Of the pipeline.
-        micro_batches: Of one data-parallel rank in one step.
-        share: Samples of that rank in one step: sizes of micro-batches that work are named where it is known.
-        key: Whose value is judged.
+    """Refuse micro-batches of one data-parallel rank that `schedule` cannot take, naming numbers that work; also sizes,
+    where `share`, the samples of that rank in a step, is known.
 
     Raises:
         ConfigError: With what works.

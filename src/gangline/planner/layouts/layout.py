@@ -1,14 +1,14 @@
 """Layout: a strategy with its mesh degrees; those that share a batch, and the other sizes of an elastic gang."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import gcd
 
 from gangline.errors import ConfigError
 from gangline.planner.layouts.degrees import expert_mesh, tensor_mesh
 from gangline.planner.layouts.pipeline import pipeline_mesh, three_axis_mesh
 from gangline.planner.pool import Pool, choose_world, micro_batches, num_nodes
-from gangline.spec.config.line import Line, MeshTable
+from gangline.spec.config.line import Line
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Size
 from gangline.spec.profile import ModelProfile
@@ -65,6 +65,12 @@ class Layout:
     def replicas(self) -> int:
         """Groups of ranks that have all shards; each averages its gradients with the others."""
         return self.mesh.dp_replicate
+
+    @property
+    def update_mesh(self) -> Mesh:
+        """Degrees over which updates of matrices are shared; replicas that meet rarely make all of their own."""
+        traits = traits_of(self.strategy)
+        return replace(self.mesh, dp_replicate=1) if traits and traits.averages_rarely else self.mesh
 
     @property
     def num_axes(self) -> int:
@@ -174,72 +180,43 @@ def layout_of(strategy: str, world: int, nodes: int = 1, profile: ModelProfile |
     return Layout(traits.name, _mesh(traits, world, nodes, profile))
 
 
-def _mesh(traits: StrategyTraits, world: int, nodes: int, profile: ModelProfile | None) -> Mesh:  # noqa: C901 - a case each
-    match traits.layout:
-        case "one_rank":
-            mesh = Mesh()
-        case "replicas":
-            mesh = Mesh(dp_replicate=world)
-        case "shards":
-            mesh = Mesh(dp_shard=world)
-        case "replicas_of_shards":
-            mesh = _replicas_of_shards(traits.name, world, nodes)
-        case "node_replicas":
-            mesh = _node_replicas(traits.name, world, nodes)
-        case "tensor":
-            mesh = tensor_mesh(world, nodes, profile)
-        case "sequence":
-            mesh = Mesh(dp_shard=nodes, cp=world // nodes)
-        case "experts":
-            mesh = expert_mesh(world, profile)
-        case "stages":
-            mesh = pipeline_mesh(world, nodes, profile)
-        case "three_axes":
-            mesh = three_axis_mesh(world, nodes, profile)
-        case "workers":
-            raise ConfigError(f'"{traits.name}" has workers, each with a plan of its own, and no degrees')
-    return mesh
-
-
-def _replicas_of_shards(strategy: str, world: int, nodes: int) -> Mesh:
-    if nodes < 2:
-        raise ConfigError(
-            f'train.strategy: "{strategy}" wants two nodes or more, found {nodes}; "{SHARDS.name}" works on one'
-        )
-    return Mesh(dp_replicate=nodes, dp_shard=world // nodes)
-
-
-def _node_replicas(strategy: str, world: int, nodes: int) -> Mesh:
-    """A replica is a node, whose ranks share the shards; on one node it is a rank."""
-    if world < 2:
-        raise ConfigError(f'train.strategy: "{strategy}" wants two ranks or more, found {world}; "none" works on one')
-    replicas = nodes if nodes > 1 else world
-    return Mesh(dp_replicate=replicas, dp_shard=world // replicas)
+def _mesh(traits: StrategyTraits, world: int, nodes: int, profile: ModelProfile | None) -> Mesh:
+    asked = f'train.strategy: "{traits.name}" wants'
+    if traits.layout == "workers":
+        raise ConfigError(f'"{traits.name}" has workers, each with a plan of its own, and no degrees')
+    if traits.layout == "replicas_of_shards" and nodes < 2:
+        raise ConfigError(f'{asked} two nodes or more, found {nodes}; "{SHARDS.name}" works on one')
+    if traits.layout == "node_replicas" and world < 2:
+        raise ConfigError(f'{asked} two ranks or more, found {world}; "none" works on one')
+    replicas = nodes if nodes > 1 else world  # a replica is a node, whose ranks share the shards, or a rank
+    meshes: dict[str, Callable[[], Mesh]] = {
+        "one_rank": Mesh,
+        "replicas": lambda: Mesh(dp_replicate=world),
+        "shards": lambda: Mesh(dp_shard=world),
+        "replicas_of_shards": lambda: Mesh(dp_replicate=nodes, dp_shard=world // nodes),
+        "node_replicas": lambda: Mesh(dp_replicate=replicas, dp_shard=world // replicas),
+        "tensor": lambda: tensor_mesh(world, nodes, profile),
+        "sequence": lambda: Mesh(dp_shard=nodes, cp=world // nodes),
+        "experts": lambda: expert_mesh(world, profile),
+        "stages": lambda: pipeline_mesh(world, nodes, profile),
+        "three_axes": lambda: three_axis_mesh(world, nodes, profile),
+    }
+    return meshes[traits.layout]()
 
 
 def explicit_layout(line: Line) -> Layout:
     """The degrees of `train.mesh`, as the strategy they amount to."""
-    table: MeshTable = line.train.mesh
-    mesh = Mesh(
-        pp=table.pp, dp_replicate=table.dp_replicate, dp_shard=table.dp_shard, cp=table.cp, tp=table.tp, ep=table.ep
-    )
-    return Layout.by_degrees(mesh)
+    return Layout.by_degrees(Mesh(**{each.name: getattr(line.train.mesh, each.name) for each in fields(Mesh)}))
 
 
 def elastic_sizes(
     line: Line, *, strategy: Strategy, mesh: Mesh, micro_batch: int, holds: Callable[[Layout, int], bool]
 ) -> tuple[tuple[Size, ...], tuple[int, ...]]:
-    """One size for each number of ranks in `train.ranks = [min, max]` that can go on with the training of `mesh`.
+    """One size for each number of ranks in `train.ranks = [min, max]` that can go on with the training of `mesh`, and
+    the numbers of ranks that are too few to hold the model.
 
-    Args:
-        line: What is asked; one number of ranks, or `"auto"`, is not elastic.
-        strategy: As chosen.
-        mesh: As chosen.
-        micro_batch: As chosen; another size takes no more at once, for more need not fit.
-        holds: Whether a rank of a layout holds passes of so many samples.
-
-    Returns:
-        Sizes, and the numbers of ranks that are too few to hold the model.
+    Another size takes no more at once than `micro_batch`, for more need not fit; `holds` says whether a rank of a
+    layout holds passes of so many samples.
     """
     ranks = line.train.ranks
     traits = traits_of(strategy)

@@ -11,7 +11,6 @@ from typing import Any
 
 from gangline.errors import ConfigError
 from gangline.planner.layouts.bubble import (
-    Timeline,
     bubble,
     bubble_share,
     has_closed_form,
@@ -75,9 +74,12 @@ def require_stages(line: Line, mesh: Mesh, micro_batch: int, profile: ModelProfi
     stages = mesh.pp if requested == "auto" else num_stages(requested, mesh.pp)
     blocks = profile.blocks if profile else None
     if blocks is not None and stages > blocks:
+        per_rank = stages // mesh.pp
+        fewer = f"train.mesh.pp up to {blocks // per_rank} works, or a deeper model"
+        works = fewer if blocks >= 2 * per_rank else 'a deeper model works, or "fsdp"'
         raise ConfigError(
             f"train.mesh.pp = {mesh.pp}: {'' if requested == 'auto' else requested + ' has '}{stages} stages, more "
-            f"than the model's {blocks} blocks; {_fewer(stages, mesh.pp, blocks)}"
+            f"than the model's {blocks} blocks; {works}"
         )
     if requested != "auto":
         share = line.train.global_batch // mesh.data_parallel
@@ -112,14 +114,9 @@ def _played(schedule: PipelineSchedule, ranks: int, micro_batches: int) -> tuple
         live = max(most_live(schedule, ranks, rank, micro_batches) for rank in range(ranks))
         return bubble_share(schedule, ranks, micro_batches), live
     count = min(micro_batches, SIMULATED_PER_STAGE * ranks)
-    played = _play(schedule, ranks, count)
+    played = bubble(schedule, ranks, count)
     holds_all = max(played.live) >= count
     return played.bubble, float(micro_batches) if holds_all else max(played.live)
-
-
-@lru_cache(maxsize=4096)
-def _play(schedule: PipelineSchedule, ranks: int, micro_batches: int, weights: tuple[float, ...] = ()) -> Timeline:
-    return bubble(schedule, ranks, micro_batches, weights=weights)
 
 
 def idle_share(
@@ -133,7 +130,7 @@ def idle_share(
         return None
     weights = stage_weights(trace, num_stages(schedule, mesh.pp))
     count = num_micro_batches(line, mesh, micro_batch)
-    played = _play(schedule, mesh.pp, min(count, SIMULATED_PER_STAGE * mesh.pp), weights)
+    played = bubble(schedule, mesh.pp, min(count, SIMULATED_PER_STAGE * mesh.pp), weights=weights)
     more = count / min(count, SIMULATED_PER_STAGE * mesh.pp)  # of which each takes as long as on the busiest rank
     seconds = played.seconds + (more - 1) * max(played.busy)
     return round(1 - more * sum(played.busy) / (mesh.pp * seconds), 4)
@@ -165,13 +162,6 @@ def num_micro_batches(line: Line, mesh: Mesh, micro_batch: int) -> int:
     return line.train.global_batch // mesh.data_parallel // micro_batch
 
 
-def _fewer(stages: int, ranks: int, blocks: int) -> str:
-    per_rank = stages // ranks
-    if blocks < per_rank * 2:
-        return 'a deeper model works, or "fsdp"'
-    return f"train.mesh.pp up to {blocks // per_rank} works, or a deeper model"
-
-
 def pipeline_conflicts_of_line(line: Line, mesh: Mesh) -> list[str]:
     """Conflicts of the options of `line` on `mesh`; empty: none."""
     train = line.train
@@ -179,7 +169,7 @@ def pipeline_conflicts_of_line(line: Line, mesh: Mesh) -> list[str]:
     return [] if mesh.pp == 1 else list(_conflicts(
         pp=mesh.pp, command=line.project.command is not None, stragglers=train.recovery.stragglers,
         compiled=train.compile, schedule=train.mesh.pp_schedule, compression=train.compression.kind, chunks=chunks,
-        overlaps=_overlaps(line.optimizer),
+        optimizer=line.optimizer,
     ))  # fmt: skip
 
 
@@ -188,27 +178,15 @@ def pipeline_conflicts_of_plan(plan: Plan) -> list[str]:
     return list(_conflicts(
         pp=plan.mesh.pp, command=plan.program.task is None, stragglers=plan.recovery.stragglers,
         compiled=plan.compile, schedule=plan.pp_schedule, compression=plan.compression.kind,
-        chunks=plan.memory.loss_chunks, overlaps=_overlaps(plan.optimizer),
+        chunks=plan.memory.loss_chunks, optimizer=plan.optimizer,
     ))  # fmt: skip
 
 
-def _overlaps(optimizer: Mapping[str, Any]) -> bool:
-    """Whether updates of matrices travel during the forward pass."""
-    rule = read_matrix_rule(optimizer)
-    return rule is not None and rule.overlaps
-
-
 def _conflicts(
-    *,
-    pp: int,
-    command: bool,
-    stragglers: str,
-    compiled: bool,
-    schedule: str,
-    compression: str,
-    chunks: int,
-    overlaps: bool,
-) -> Iterator[str]:
+    *, pp: int, command: bool, stragglers: str, compiled: bool, schedule: str, compression: str, chunks: int,
+    optimizer: Mapping[str, Any],
+) -> Iterator[str]:  # fmt: skip
+    rule = read_matrix_rule(optimizer)
     if command:
         yield command_axis_refusal("pp", pp)
     if stragglers == "rebalance":
@@ -231,7 +209,7 @@ def _conflicts(
             f"train.memory.loss_chunks: wanted 1 in a pipeline, found {chunks}: its last stage takes micro-batches, "
             "smaller ones work"
         )
-    if overlaps:
+    if rule is not None and rule.overlaps:
         yield (
             'optimizer.overlap: "forward" has updates arrive in the forward pass of a whole model, which no rank of a '
             'pipeline makes; "off" works there'
