@@ -1,8 +1,8 @@
 """Client of a pipelines server, by names: experiment, version, run; each is looked up before it is created.
 
 The server has no idempotency key, so a look-up decides after a lost response: a missing answer means that the request
-may have been carried out. Reads are retried, creating is left to whoever looks first. Names may exist twice: the oldest
-counts. A server leaves some states out.
+may have been carried out. Reads are retried, creating is left to callers, which look first. Names may exist twice:
+the oldest counts. A server leaves some states out.
 """
 
 import json
