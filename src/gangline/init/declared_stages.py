@@ -10,8 +10,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from gangline.data.pointers import LOCK, STAGES, Pointer, is_dvc_file, read_dvc_file, read_lock
-from gangline.data.remotes import CONFIG, read_remotes, source_url
+from gangline.data.pointers import (
+    CONFIG,
+    LOCK,
+    STAGES,
+    Pointer,
+    is_dvc_file,
+    read_dvc_file,
+    read_lock,
+    read_remotes,
+    source_url,
+)
 from gangline.errors import ConfigError
 
 DVC, MLFLOW, PARAMETERS = "dvc.yaml", "MLproject", "params.yaml"

@@ -7,9 +7,8 @@ from markupsafe import Markup
 from gangline.report import svg
 from gangline.report.palette import paint, stroke
 from gangline.report.text import clean, percent
-from gangline.spec.measurements import LateUpdates, MatrixUpdates
+from gangline.spec.measurements import GroupEdges, LateUpdates, MatrixUpdates
 from gangline.spec.parameter_server import WorkersSummary
-from gangline.spec.rank_order import GroupEdges
 from gangline.spec.record import Record
 from gangline.units import format_bytes, format_seconds, format_step
 

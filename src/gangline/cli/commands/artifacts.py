@@ -10,7 +10,7 @@ from gangline.cli.output import answer, columns, print_json
 from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
 from gangline.errors import UsageError
-from gangline.registry.run_artifacts import RunArtifact, fetch_artifacts, list_artifacts, select_artifacts
+from gangline.registry.run_artifacts import fetch_artifacts, list_artifacts, select_artifacts
 from gangline.spec.globs import matches
 from gangline.storage.objects.paths import is_of_git
 from gangline.units import format_bytes

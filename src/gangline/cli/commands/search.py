@@ -332,14 +332,14 @@ def _view(workspace: Workspace, search: str) -> SearchView:
 
 def _render(workspace: Workspace, view: SearchView, format_: str) -> str:
     if format_ == "html":
-        from gangline.report.search.html import render_html_search
+        from gangline.report.search.pages import render_html_search
 
         return render_html_search(view)
     if format_ == "text":
         from gangline.report.search.text import render_search
 
         return render_search(view, width=terminal_width())
-    from gangline.report.search.markdown import render_markdown_search
+    from gangline.report.search.pages import render_markdown_search
     from gangline.search.answer import proposed_change
 
     return render_markdown_search(view, line=proposed_change(Repository.at(workspace.repo), view))

@@ -14,14 +14,14 @@ from dataclasses import replace
 from typing import Any
 
 from gangline.errors import CancelledError, ConfigError, GanglineError, StillRunning, StorageError
-from gangline.fabric.placement.verify import verify
+from gangline.fabric.placement.order import verify
 from gangline.fabric.probe.measured_links import LinkMeasurement, with_speeds
 from gangline.fabric.traffic.rings import rank_table
 from gangline.launch.protocol import Gang, GangEvent, GangGone, GangStatus
 from gangline.line.gangs.stated_network import read_measurement
 from gangline.line.record.context import RunContext
 from gangline.spec.gang.status import GangEnd, saved_text
-from gangline.spec.rank_order import RankOrder, SplitTile
+from gangline.spec.measurements import RankOrder, SplitTile
 from gangline.spec.record import NOT_JUDGED, SLOW, SPLIT, STOPPED, Artifact, GangInfo, Record, Waiting
 from gangline.storage.objects.blobs import PREFIX, put_blob
 from gangline.units import format_seconds, now

@@ -15,7 +15,7 @@ from gangline.errors import ConfigError, IntegrityError
 from gangline.line.request.trust import Rights
 from gangline.spec.config.secrets import VARIABLE, parse_reference, references_of, resolve_secret
 from gangline.spec.config.site import Site
-from gangline.spec.gang.shard_access import SHARDS_KEY, SOURCE_SECRET, ShardAccess, cache_folder
+from gangline.spec.gang.driver_orders import SHARDS_KEY, SOURCE_SECRET, ShardAccess, cache_folder
 from gangline.spec.plan import Plan
 from gangline.spec.record import Record
 from gangline.spec.run_flags import may_publish

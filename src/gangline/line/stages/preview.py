@@ -179,7 +179,7 @@ def free_servers(site: Site, environ: Mapping[str, str], inventory: Inventory) -
     """Free servers of the site's target; those that are in no cluster count as free."""
     if not launcher_of(site.launch.target).has_pods:
         return FreeServers(free=inventory.num_nodes, holders=())
-    from gangline.launch.kubernetes.placement.free_servers import read_free_servers
+    from gangline.launch.kubernetes.placement.inventory import read_free_servers
 
     return read_free_servers(open_cluster(site, environ), site.pod, inventory, pool=site.launch.pool)
 
