@@ -50,7 +50,7 @@ def pids(pid: int) -> list[int]:
     """What a process is called in each namespace that it is in, from this one inward; empty: it is gone."""
     for line in _read(_PROC / str(pid) / "status").splitlines():
         if line.startswith("NSpid:"):
-            return [int(each) for each in line.split()[1:]]
+            return [int(part) for part in line.split()[1:]]
     return []
 
 

@@ -31,7 +31,7 @@ _LEAST_CHARACTERS = 4
 
 def concealable(values: Iterable[str]) -> tuple[str, ...]:
     """Secret values that can be taken out of a text, longest first: one may be part of another."""
-    return tuple(sorted({each for each in values if len(each) >= _LEAST_CHARACTERS}, key=len, reverse=True))
+    return tuple(sorted({value for value in values if len(value) >= _LEAST_CHARACTERS}, key=len, reverse=True))
 
 
 def conceal(text: str, values: Iterable[str]) -> str:
@@ -75,7 +75,9 @@ def _one_lined(value: Any) -> Any:
         return value if several == value else several
     if is_dataclass(value) and not isinstance(value, type):
         changed = {
-            each.name: new for each in fields(value) if (new := _one_lined(old := getattr(value, each.name))) is not old
+            field.name: new
+            for field in fields(value)
+            if (new := _one_lined(old := getattr(value, field.name))) is not old
         }
         return replace(value, **changed) if changed else value
     return value

@@ -100,7 +100,7 @@ class Bisection:
     @property
     def forecast(self) -> BisectForecast:
         """Expected cost of the remaining search."""
-        known = [len(each.values) for each in (self.state.suspects[0], self.state.suspects[-1])]
+        known = [len(commit.values) for commit in (self.state.suspects[0], self.state.suspects[-1])]
         steps, seeds = steps_left(self.state.sides), self.state.seeds
 
         def trainings(of_ends: int, of_commits: int) -> int:
@@ -157,7 +157,7 @@ def prepare(workspace: RunWorkspace, request: BisectRequest) -> Bisection:
     measurer = RepositoryMeasurer(workspace=workspace, wanted=anywhere, target=request.target)
     state = load_state(workspace.store, project, name)
     if state is None or state.ending == "unfit":  # the end may be measurable by now
-        end_steps = tuple(each.line.train.steps for each in ends)
+        end_steps = tuple(run_request.line.train.steps for run_request in ends)
         steps = min(end_steps)
         state = BisectState(
             id=name, project=project, metric=metric, at=_step(workspace, records, metric, at, steps), steps=steps,
@@ -195,7 +195,7 @@ def _with_recorded_values(measurer: RepositoryMeasurer, state: BisectState) -> B
 def _trainings(measurer: RepositoryMeasurer, state: BisectState, at: int) -> int:
     """Expected number of trainings of a search at this step, in addition to recorded values."""
     at_step = replace(measurer, wanted=_metric_at_step(replace(state, at=at)))
-    known = [len(at_step.recorded(each.sha).values) for each in state.suspects]
+    known = [len(at_step.recorded(suspect.sha).values) for suspect in state.suspects]
     ends = sum(max(0, state.seeds - count) for count in (known[0], known[-1]))
     return ends + math.ceil(math.log2(1 + known[1:-1].count(0)))
 
@@ -207,8 +207,8 @@ def _metric_at_step(state: BisectState) -> MetricAtStep:
 def _without_values(state: BisectState) -> BisectState:
     """The state without any values."""
     suspects = tuple(
-        replace(each, values={}, origin="", runs=(), reason="", unreported=False, doubt=None, odd=False)
-        for each in state.suspects
+        replace(suspect, values={}, origin="", runs=(), reason="", unreported=False, doubt=None, odd=False)
+        for suspect in state.suspects
     )
     return replace(state, suspects=suspects, ending=None, first_bad=None)
 
@@ -260,7 +260,7 @@ def _whole_run(workspace: RunWorkspace, sha: str) -> Record | None:
 
 def _better(ends: list[RunRequest], records: list[Record | None], metric: str) -> Better | None:
     """Direction of the metric by a gate or record; lower for losses; None if unknown."""
-    gates = [gate.better for each in ends for gate in each.line.gate.quality if gate.metric == metric]
+    gates = [gate.better for request in ends for gate in request.line.gate.quality if gate.metric == metric]
     recorded = [record.metrics[metric].better for record in records if record and metric in record.metrics]
     known = next((each for each in (*gates, *recorded) if each), None)
     return known or ("lower" if metric == LOSS or metric.endswith("_loss") else None)
@@ -298,8 +298,8 @@ def read_history(repository: Repository, good: str, bad: str) -> tuple[BisectCom
         raise UsageError(_not_before(repository, good, bad))
     first = BisectCommit(sha=good, subject=repository.subject(good), parents=len(repository.parents(good)), side="good")
     later = [
-        BisectCommit(sha=each.sha, subject=each.subject, parents=each.num_parents)
-        for each in repository.between(good, bad)
+        BisectCommit(sha=path.sha, subject=path.subject, parents=path.num_parents)
+        for path in repository.between(good, bad)
     ]
     last = BisectCommit(sha=later[-1].sha, subject=later[-1].subject, parents=later[-1].parents, side="bad")
     return (first, *later[:-1], last)
@@ -320,7 +320,7 @@ def read_culprit(repository: Repository, state: BisectState) -> Culprit | None:
     """Changes of the commit that was found; None if the search has not found one."""
     if state.first_bad is None:
         return None
-    place = [each.sha for each in state.suspects].index(state.first_bad)
+    place = [suspect.sha for suspect in state.suspects].index(state.first_bad)
     before = state.suspects[place - 1].sha
     trees = repository.tree(before), repository.tree(state.first_bad)
     return Culprit(

@@ -49,9 +49,9 @@ class BisectLimits:
 
 def seconds_each(state: BisectState, limits: BisectLimits) -> float | None:
     """Rank-seconds of one training: measured by this search, else the forecast."""
-    trained = [each for each in state.suspects if each.seconds and each.values]
-    count = sum(len(each.values) for each in trained)
-    return sum(each.seconds for each in trained) / count if count else limits.training_seconds
+    trained = [suspect for suspect in state.suspects if suspect.seconds and suspect.values]
+    count = sum(len(commit.values) for commit in trained)
+    return sum(commit.seconds for commit in trained) / count if count else limits.training_seconds
 
 
 class BudgetSpentError(Exception):
@@ -123,7 +123,7 @@ class Bisector:
 
     def _ends(self) -> EndValues:
         suspects = self.state.suspects
-        others = [each.numbers for each in suspects[1:-1]]
+        others = [suspect.numbers for suspect in suspects[1:-1]]
         firm = tuple(values for values in others if len(values) > 1 and all(map(math.isfinite, values)))
         return EndValues(suspects[0].numbers, suspects[-1].numbers, firm)
 
@@ -157,7 +157,7 @@ class Bisector:
         values = suspect.numbers
         if not values:
             return False
-        others = tuple(each for each in self._ends().others if each != values)
+        others = tuple(other for other in self._ends().others if other != values)
         judged = replace(self._ends(), others=others).judge(values)
         clear = judged.doubt <= self._error
         side = judged.side if clear else suspect.side
@@ -189,13 +189,13 @@ class Bisector:
         values = {str(seed): value if math.isfinite(value) else str(value) for seed, value in recorded.values.items()}
         seconds = max(suspect.seconds, recorded.seconds)
         origin = "trained" if trained or seconds else suspect.origin or ("records" if values else "")
-        found = replace(
+        commit = replace(
             suspect, values=suspect.values | values, runs=recorded.runs or suspect.runs, seconds=seconds,
             origin=origin if values or suspect.values else "", reason=suspect.reason or recorded.problem,
             unreported=suspect.unreported or recorded.unreported,
         )  # fmt: skip
-        if found != suspect:
-            self._replace(place, found)
+        if commit != suspect:
+            self._replace(place, commit)
 
     def _copy_from_equal_commit(self, place: int) -> None:
         """Copy the values of a commit whose training is equal."""
@@ -220,8 +220,8 @@ class Bisector:
     def _end(self, ending: Ending) -> None:
         sides = self.state.sides
         left = candidates(sides)
-        found = self.state.suspects[left[0]].sha if ending == "found" else None
-        self._change(ending=ending, first_bad=found, notes=(*self.state.notes, *self._findings(ending)))
+        sha = self.state.suspects[left[0]].sha if ending == "found" else None
+        self._change(ending=ending, first_bad=sha, notes=(*self.state.notes, *self._findings(ending)))
 
     def _findings(self, ending: Ending) -> list[str]:
         """Notes on values that do not fit a single regression."""
@@ -232,7 +232,7 @@ class Bisector:
             f"{suspects[place].sha[:8]} was worse, too, and later commits better: there is more than one change"
             for place in transient_regressions(self.state.sides)
         ]
-        odd = [each.sha[:8] for each in suspects if each.odd]
+        odd = [suspect.sha[:8] for suspect in suspects if suspect.odd]
         if odd:
             notes.append(f"{', '.join(odd)}: similar to neither end; there is more than one change")
         return [note for note in notes if note not in self.state.notes]

@@ -50,7 +50,7 @@ class EndValues:
         gap = fmean(self.bad) - fmean(self.good)
         if gap == 0 or (better is not None and (gap > 0) != (better == "lower")):
             return False
-        degrees = sum(len(each) - 1 for each in self._sides)
+        degrees = sum(len(side) - 1 for side in self._sides)
         if degrees < 1:
             return False
         spread = math.sqrt(sum(map(_squares, self._sides)) / degrees)
@@ -76,14 +76,14 @@ class EndValues:
         rest = sum(map(_squares, self.others)) + _TINY * (fmean(self.bad) - fmean(self.good)) ** 2
         as_good = _squares(self.good + values) + _squares(self.bad) + rest
         as_bad = _squares(self.good) + _squares(self.bad + values) + rest
-        degrees = n_good + n_bad + n - 2 + sum(len(each) - 1 for each in self.others)
+        degrees = n_good + n_bad + n - 2 + sum(len(other) - 1 for other in self.others)
         sizes = math.log(n_good * (n_bad + n)) - math.log((n_good + n) * n_bad)
         return 0.5 * sizes + 0.5 * degrees * (math.log(as_bad) - math.log(as_good))
 
     def _is_odd(self, values: Sequence[float]) -> bool:
         """Whether the values are far from both means, by the spread within groups."""
         groups = [*self._sides, tuple(values)]
-        degrees = sum(len(each) - 1 for each in groups)
+        degrees = sum(len(group) - 1 for group in groups)
         if not all(map(math.isfinite, self.bad)) or degrees < 1:
             return False
         spread = math.sqrt(sum(map(_squares, groups)) / degrees) + math.sqrt(_TINY) * abs(
@@ -107,22 +107,22 @@ def _squares(values: Sequence[float]) -> float:
 
 def next_index(sides: Sequence[Side]) -> int | None:
     """Index of the open commit nearest to the middle of the interval, the older of two; None if none is left."""
-    found = interval(sides)
-    inside = [place for place in range(found.good + 1, found.bad) if sides[place] == "unknown"]
-    middle = (found.good + found.bad) / 2
+    bisect_interval = interval(sides)
+    inside = [place for place in range(bisect_interval.good + 1, bisect_interval.bad) if sides[place] == "unknown"]
+    middle = (bisect_interval.good + bisect_interval.bad) / 2
     return min(inside, key=lambda place: (abs(place - middle), place), default=None)
 
 
 def candidates(sides: Sequence[Side]) -> tuple[int, ...]:
     """Indices that may be the first bad commit; exactly one in the end, unless commits were skipped."""
-    found = interval(sides)
-    return tuple(range(found.good + 1, found.bad + 1))
+    bisect_interval = interval(sides)
+    return tuple(range(bisect_interval.good + 1, bisect_interval.bad + 1))
 
 
 def steps_left(sides: Sequence[Side]) -> int:
     """Number of commits that remain to be measured if none is skipped."""
-    found = interval(sides)
-    inside = sum(sides[place] == "unknown" for place in range(found.good + 1, found.bad))
+    bisect_interval = interval(sides)
+    inside = sum(sides[place] == "unknown" for place in range(bisect_interval.good + 1, bisect_interval.bad))
     return ceil(log2(inside + 1)) if inside else 0
 
 

@@ -151,7 +151,7 @@ def _train_key(request: RunRequest) -> str:
         for entry in repository.entries(request.tree)
         if any(matches(entry.path, glob) for glob in globs)
     ]
-    data += [(each.path, each.digest) for each in pointers.pointers]
+    data += [(pointer.path, pointer.digest) for pointer in pointers.pointers]
     flat: dict[str, Any] = effective(line)
     train = {key: value for key, value in flat.items() if key.startswith("train.") and key not in _TRAIN_ALIKE}
     tables = {name: getattr(line, name) for name in _TABLES}

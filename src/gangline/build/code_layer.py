@@ -50,13 +50,13 @@ def expand(
     Raises:
         ConfigError: There is no clone of a named submodule, or it lacks the commit.
     """
-    found: list[TreeEntry] = []
+    tree_entries: list[TreeEntry] = []
     edited: list[str] = []
     waiting = list(entries)
     while waiting:
         entry = waiting.pop()
         if not (entry.is_submodule and is_named(entry.path)):
-            found.append(entry)
+            tree_entries.append(entry)
             continue
         clone = _clone_at(folder / entry.path)
         if clone is None or not clone.has(entry.blob):
@@ -68,8 +68,10 @@ def expand(
         if clone.commit() == entry.blob and clone.uncommitted()[0]:
             edited.append(entry.path)
         inner = clone.entries_and_submodules(clone.whole_tree(entry.blob))
-        waiting += [replace(each, path=posixpath.join(entry.path, each.path)) for each in inner]
-    return ExpandedTree(repository, tuple(sorted(found, key=lambda each: each.path)), tuple(sorted(edited)))
+        waiting += [replace(tree_entry, path=posixpath.join(entry.path, tree_entry.path)) for tree_entry in inner]
+    return ExpandedTree(
+        repository, tuple(sorted(tree_entries, key=lambda tree_entry: tree_entry.path)), tuple(sorted(edited))
+    )
 
 
 def _clone_at(place: Path) -> Repository | None:
@@ -79,8 +81,8 @@ def _clone_at(place: Path) -> Repository | None:
     """
     if not place.is_dir() or place.resolve() != place:
         return None
-    found = Repository.at(place)
-    return None if found.prefix else found
+    repository = Repository.at(place)
+    return None if repository.prefix else repository
 
 
 _NEVER = ("line.toml", ".gangline/**")
@@ -143,17 +145,18 @@ class LayerSelection:
     def left_out(self, entries: Iterable[TreeEntry]) -> LeftOut:
         """Which of `entries`, at their places in the layer, the line leaves out."""
         head = f"{self.folder}/" if self.folder else ""
-        own = [replace(each, path=each.path.removeprefix(head)) for each in entries if each.path.startswith(head)]
-        found = [
-            each for each in own
-            if not any_matches(each.path, _NEVER) and (each.is_submodule or not self.holds(f"{head}{each.path}"))
+        own = [replace(entry, path=entry.path.removeprefix(head)) for entry in entries if entry.path.startswith(head)]
+        tree_entries = [
+            entry for entry in own
+            if not any_matches(entry.path, _NEVER) and (entry.is_submodule or not self.holds(f"{head}{entry.path}"))
         ]  # fmt: skip
-        has_submodule = any(each.is_submodule for each in found)
+        has_submodule = any(entry.is_submodule for entry in tree_entries)
         keys = {
             "project.include": bool(self.project.own) or has_submodule, "project.exclude": bool(self.project.exclude),
         }  # fmt: skip
         return LeftOut(
-            paths=tuple(each.path for each in found), size_bytes=sum(each.size_bytes for each in found),
+            paths=tuple(entry.path for entry in tree_entries),
+            size_bytes=sum(entry.size_bytes for entry in tree_entries),
             keys=tuple(key for key, is_set in keys.items() if is_set),
         )  # fmt: skip
 
@@ -172,7 +175,7 @@ class LayerSelection:
 
     def placed(self, entries: Iterable[TreeEntry]) -> Iterator[TreeEntry]:
         """Entries of the line's folder, at their places in the layer."""
-        return (replace(each, path=f"{self.folder}/{each.path}") if self.folder else each for each in entries)
+        return (replace(entry, path=f"{self.folder}/{entry.path}") if self.folder else entry for entry in entries)
 
 
 def pack(
@@ -197,8 +200,8 @@ def pack(
     top = repository.work_tree if choice.folder else repository.root
     whole = expand(repository, (*own, *outside_files(repository, commit, choice)), top, is_named=choice.names_submodule)
     repository = whole.repository
-    _refuse_submodules(top, [each.path for each in whole.entries if each.is_submodule], choice)
-    entries = tuple(each for each in whole.entries if not each.is_submodule)
+    _refuse_submodules(top, [entry.path for entry in whole.entries if entry.is_submodule], choice)
+    entries = tuple(entry for entry in whole.entries if not entry.is_submodule)
     links = _links(repository, entries, choice)
     chosen = {path: entry for path, entry in _selected(entries, links, choice) if path not in placed}
     _check_size({path: entry.size_bytes for path, entry in chosen.items()}, choice)
@@ -223,8 +226,8 @@ def outside_files(repository: Repository, commit: str, choice: LayerSelection) -
     """Entries of the repository outside of the line's folder."""
     if not choice.folder:
         return []
-    found = repository.entries_and_submodules(repository.whole_tree(commit))
-    return [each for each in found if not each.path.startswith(f"{choice.folder}/")]
+    entries = repository.entries_and_submodules(repository.whole_tree(commit))
+    return [entry for entry in entries if not entry.path.startswith(f"{choice.folder}/")]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -308,12 +311,12 @@ class SymlinkResolver:
 
 def _links(repository: Repository, entries: tuple[TreeEntry, ...], choice: LayerSelection) -> SymlinkResolver:
     """All links of the tree, because one may lead through another; those that belong to the layer are wanted."""
-    found = [entry for entry in entries if not entry.is_file]
-    targets = repository.blobs([entry.blob for entry in found]) if found else iter(())
+    tree_entries = [entry for entry in entries if not entry.is_file]
+    targets = repository.blobs([entry.blob for entry in tree_entries]) if tree_entries else iter(())
     return SymlinkResolver(
-        targets={entry.path: data.decode(errors="replace") for entry, data in zip(found, targets, strict=True)},
+        targets={entry.path: data.decode(errors="replace") for entry, data in zip(tree_entries, targets, strict=True)},
         files=frozenset(entry.path for entry in entries if entry.is_file),
-        wanted=frozenset(entry.path for entry in found if choice.holds(entry.path)),
+        wanted=frozenset(entry.path for entry in tree_entries if choice.holds(entry.path)),
     )
 
 

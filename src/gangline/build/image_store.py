@@ -59,9 +59,9 @@ def record_base_image(base: str, *, image_store: ImageStore, commit: str) -> Bui
     key = digest({"base": base})
     stored = image_store.store.get(image_key(key))
     if stored:
-        found = from_json(BuiltImage, stored.data)
-        verify_image(base, provenance=found.provenance, store=image_store.store, keys=image_store.trusted)
-        return replace(found, reference=base, digest=reference.digest, key=key)
+        built_image = from_json(BuiltImage, stored.data)
+        verify_image(base, provenance=built_image.provenance, store=image_store.store, keys=image_store.trusted)
+        return replace(built_image, reference=base, digest=reference.digest, key=key)
     claim = ImageProvenance(image=base, key=key, builder="none", base=base, lock="", commit=commit, sbom="",
     created=now(),
                   versions={"gangline": __version__})  # fmt: skip

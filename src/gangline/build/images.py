@@ -73,8 +73,8 @@ def build_image(recipe: Recipe, *, builder: Builder, image_store: ImageStore, co
     """
     registry = ImageRepository.open(recipe.image, image_store.environ, named_by_site=True)
     stored = image_store.store.get(image_key(recipe.key))
-    if stored and (found := _verified_image(stored, registry, recipe, image_store)):
-        return found
+    if stored and (built_image := _verified_image(stored, registry, recipe, image_store)):
+        return built_image
     image = _build_and_sign(recipe, builder, image_store, registry, commit)
     return _record_image(image, stored, registry, recipe, image_store)
 
@@ -120,18 +120,18 @@ def _verified_image(
     stored: Blob, registry: ImageRepository, recipe: Recipe, image_store: ImageStore
 ) -> BuiltImage | None:
     """What the store says of the key, verified; None where the registry lost it."""
-    found = from_json(BuiltImage, stored.data)
-    if found.key != recipe.key or ImageReference.parse(found.reference).name != recipe.image.name:
+    image = from_json(BuiltImage, stored.data)
+    if image.key != recipe.key or ImageReference.parse(image.reference).name != recipe.image.name:
         return None
-    verify_image(found.reference, provenance=found.provenance, store=image_store.store, keys=image_store.trusted)
-    claim, _ = read_image_provenance(get_blob(image_store.store, found.provenance), image_store.trusted)
+    verify_image(image.reference, provenance=image.provenance, store=image_store.store, keys=image_store.trusted)
+    claim, _ = read_image_provenance(get_blob(image_store.store, image.provenance), image_store.trusted)
     if claim.key != recipe.key:
         raise IntegrityError(
             f"{image_key(recipe.key)} names an image of the key {claim.key[:12]}; delete it to build again"
         )
-    if registry.resolve(found.digest) is None:
+    if registry.resolve(image.digest) is None:
         return None
-    return replace(found, cached=True, seconds=0.0)
+    return replace(image, cached=True, seconds=0.0)
 
 
 def _build(recipe: Recipe, builder: Builder, image_store: ImageStore) -> tuple[str, str]:

@@ -74,27 +74,28 @@ def editable_packages_in(root: Path, path: Sequence[str] | None = None) -> Itera
 
 def refuse_work_tree(layer: bytes, project: ProjectTable, editables: Iterable[Editable], *, folder: str = "") -> None:
     """Raises ConfigError where code of `layer` imports a module that it has not, and that an editable package has."""
-    for each in editables:
+    for editable in editables:
         files = _files(layer)
         roots = ("", *(f"{place.strip('/')}/" for place in paths_from_top(folder, project.path)))
-        for module in each.modules:
+        for module in editable.modules:
             if _provides(files, roots, module) or not (user := _user(files, project, module)):
                 continue
             raise ConfigError(
                 f"{user} imports {module}, which the commit has in none of the folders on its path"
-                f" ({', '.join(root or '.' for root in roots)}): it would come from {each.folder}, the work tree as it"
-                f" is now, which {each.name} is installed editable from; {_remedy(files, module, project)}"
+                f" ({', '.join(root or '.' for root in roots)}): it would come from {editable.folder}, the work tree"
+                f" as it is now, which {editable.name} is installed editable from; {_remedy(files, module, project)}"
             )
 
 
 def missing_module(lines: Sequence[str], editables: Iterable[Editable]) -> str:
     """A sentence on a module that a program did not find, by the end of its log, and that an editable package has."""
     names = [match[1] for line in reversed(lines) if (match := _MISSING.search(line))]
-    for each in editables:
-        if module := next((name for name in names if name.partition(".")[0] in each.modules), None):
+    for editable in editables:
+        if module := next((name for name in names if name.partition(".")[0] in editable.modules), None):
             return (
-                f"; {module} is of {each.name}, installed editable from {each.folder}: runs have the files of the"
-                " commit, and a sandbox may hide that folder; project.path or project.include finds it in the commit"
+                f"; {module} is of {editable.name}, installed editable from {editable.folder}: runs have the files"
+                " of the commit, and a sandbox may hide that folder; project.path or project.include finds it in"
+                " the commit"
             )
     return ""
 
@@ -115,8 +116,8 @@ def _modules(origin: Path, folder: Path) -> Iterator[str]:
         yield from origin.read_text("utf-8", "replace").split()
         return
     for place in (folder, folder / "src"):
-        yield from (each.stem for each in sorted(place.glob("*.py")) if each.stem.isidentifier())
-        yield from (each.parent.name for each in sorted(place.glob("*/__init__.py")))
+        yield from (path.stem for path in sorted(place.glob("*.py")) if path.stem.isidentifier())
+        yield from (path.parent.name for path in sorted(place.glob("*/__init__.py")))
 
 
 def _files(layer: bytes) -> dict[str, str]:

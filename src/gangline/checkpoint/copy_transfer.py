@@ -37,15 +37,15 @@ def transfer_files(transfers: Sequence[FileTransfer], copies: NodeCopies, peers:
         return
     errors: list[StorageError] = []
     sent = [
-        dist.isend(piece, dist.get_global_rank(group, each.target), group=group)
-        for each in transfers
-        if each.source == peers.rank
-        for piece in _pieces_of(each, copies, errors)
+        dist.isend(piece, dist.get_global_rank(group, file_transfer.target), group=group)
+        for file_transfer in transfers
+        if file_transfer.source == peers.rank
+        for piece in _pieces_of(file_transfer, copies, errors)
     ]
-    for each in transfers:
-        if each.target == peers.rank:
-            pieces = _receive_pieces(each, dist.get_global_rank(group, each.source), group)
-            _write(each, pieces, copies, errors)
+    for transfer in transfers:
+        if transfer.target == peers.rank:
+            pieces = _receive_pieces(transfer, dist.get_global_rank(group, transfer.source), group)
+            _write(transfer, pieces, copies, errors)
     for work in sent:
         assert work is not None
         work.wait()

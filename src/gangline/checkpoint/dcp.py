@@ -70,8 +70,8 @@ def _own_errors(peers: Peers) -> Iterator[None]:
 
 def _first_error(error: CheckpointException) -> GanglineError:
     """The error to raise: damage and stale generations before an unavailable store, then the lowest rank."""
-    found = [_translate(rank, wrapped[0]) for rank, wrapped in sorted(error.failures.items())]
-    return min(found, key=lambda each: 0 if isinstance(each, IntegrityError) else 1 + isinstance(each, StorageError))
+    errors = [_translate(rank, wrapped[0]) for rank, wrapped in sorted(error.failures.items())]
+    return min(errors, key=lambda each: 0 if isinstance(each, IntegrityError) else 1 + isinstance(each, StorageError))
 
 
 def _translate(rank: int, error: BaseException) -> GanglineError:
@@ -102,7 +102,7 @@ class StagedSavePlanner(DefaultSavePlanner):
     def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
         """Collect the numbers of all ranks, and write each tensor once; runs on the coordinator."""
         numbers = [plan.planner_data for plan in all_plans]
-        self.numbers_by_rank = tuple(each or {} for each in numbers) if any(numbers) else ()
+        self.numbers_by_rank = tuple(number or {} for number in numbers) if any(numbers) else ()
         return super().create_global_plan(list(_numbers_once(all_plans)))
 
     def resolve_data(self, write_item: WriteItem) -> Tensor:
@@ -141,7 +141,7 @@ def _numbers_once(plans: list[SavePlan]) -> Iterator[SavePlan]:
     seen: set[MetadataIndex] = set()
     for plan in plans:
         items = [item for item in plan.items if item.index not in seen]
-        seen.update(each.index for each in items if each.tensor_data and each.tensor_data.chunk.sizes.numel() == 1)
+        seen.update(item.index for item in items if item.tensor_data and item.tensor_data.chunk.sizes.numel() == 1)
         yield replace(plan, items=items, planner_data=None)
 
 

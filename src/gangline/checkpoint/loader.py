@@ -90,7 +90,7 @@ class CopiedCheckpoint:
             transfer_files(transfers, self.copies, self.peers)
         except StorageError as error:
             raise RefusedCheckpoint(MANIFEST, str(error)) from error
-        return sum(each.size_bytes for each in transfers)
+        return sum(transfer.size_bytes for transfer in transfers)
 
     def _transfers(self, missing: list[list[str]]) -> list[FileTransfer]:
         """One transfer for each node and missing file; the ranks that have the file take turns as source."""
@@ -99,8 +99,8 @@ class CopiedCheckpoint:
             for name in names:
                 holders = [rank for rank, held in enumerate(self.held) if name in held]
                 source = holders[len(transfers) % len(holders)]
-                found = FileTransfer(f"{self.folder}/{name}", self.wanted[name], source, target)
-                transfers.setdefault((self.nodes[target], name), found)
+                transfer = FileTransfer(f"{self.folder}/{name}", self.wanted[name], source, target)
+                transfers.setdefault((self.nodes[target], name), transfer)
         return sorted(transfers.values())
 
 
@@ -112,17 +112,17 @@ def find_copies(copies: NodeCopies, prefix: str, key: bytes, peers: Peers) -> li
     """Checkpoints below `prefix` that the nodes have completely between them, newest first; collective."""
     gathered = peers.gather([copies.node, _scan(copies, prefix, key)])
     nodes = tuple(node for node, _ in gathered)
-    found = []
+    checkpoints = []
     for folder in sorted({folder for _, of_rank in gathered for folder in of_rank}, reverse=True):
         views = [_NodeView(**of_rank.get(folder, {})) for _, of_rank in gathered]
         newest = max(range(peers.size), key=lambda rank: (views[rank].generation, -rank))
         if views[newest].generation < 0:
             continue
         step, wanted = peers.broadcast(_wanted(copies, folder, key) if peers.rank == newest else None, source=newest)
-        held = tuple(frozenset(name for name, size in each.files.items() if wanted.get(name) == size) for each in views)
+        held = tuple(frozenset(name for name, size in view.files.items() if wanted.get(name) == size) for view in views)
         if wanted.keys() <= frozenset().union(*held):
-            found.append(CopiedCheckpoint(folder, step, wanted, nodes, held, copies, peers))
-    return found
+            checkpoints.append(CopiedCheckpoint(folder, step, wanted, nodes, held, copies, peers))
+    return checkpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +178,10 @@ def wanted_extras(index: Index, extra: Mapping[str, Tensor]) -> tuple[dict[str, 
 def own_extras(index: Index, head: str) -> tuple[dict[str, Tensor], list[str]]:
     """New host tensors to fill for all names below `head`, a rank's own, and notes about those of other ranks."""
     own = {name: index.tensors[name] for name in index.names(head)}
-    fresh = {name: torch.empty(each.shape, dtype=DTYPES[each.dtype]) for name, each in own.items()}
+    fresh = {name: torch.empty(tensor.shape, dtype=DTYPES[tensor.dtype]) for name, tensor in own.items()}
     others = [] if own else index.names(RANKS)
     note = "tensors of single ranks ({}, ...) belong to another number of ranks: they are not loaded"
-    return fresh, [note.format(each) for each in others[:1]]
+    return fresh, [note.format(other) for other in others[:1]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -259,10 +259,14 @@ def _sources(  # noqa: PLR0917 - what `load` was given
     """Checkpoints that may be loaded, newest first; of one step the copy before the store's."""
 
     def stored() -> list[tuple[str, int]]:
-        return [(at, 0)] if at is not None else [(each.prefix, each.step) for each in list_checkpoints(store, prefix)]
+        return (
+            [(at, 0)]
+            if at is not None
+            else [(checkpoint.prefix, checkpoint.step) for checkpoint in list_checkpoints(store, prefix)]
+        )
 
-    found = peers.broadcast(peers.run_on_all(lambda: stored() if peers.rank == 0 else []))
-    sources: list[CheckpointSource] = [StoredCheckpoint(folder, step, store) for folder, step in found]
+    broadcast = peers.broadcast(peers.run_on_all(lambda: stored() if peers.rank == 0 else []))
+    sources: list[CheckpointSource] = [StoredCheckpoint(folder, step, store) for folder, step in broadcast]
     have_copies = not peers.maximum(int(copies is None))[0]
     if copies is not None and have_copies and at is None:
         sources = [*find_copies(copies, prefix, key, peers), *sources]
@@ -314,29 +318,33 @@ def _open(source: CheckpointSource, key: bytes) -> _Opened:
 def _fill(opened: _Opened, target: _Target, source: CheckpointSource, peers: Peers) -> Loaded:
     manifest, state = opened.folder.manifest, opened.state
     _require_same_generation(manifest, peers)
-    found = as_model(opened.index, state.optimizer, target.model, target.optimizer, target.fused, peers)
-    index = found.index
+    converted_state = as_model(opened.index, state.optimizer, target.model, target.optimizer, target.fused, peers)
+    index = converted_state.index
     live = peers.run_on_all(lambda: _template(manifest, index, target))
-    _check_all_are_wanted(manifest, found, live, target, peers)
+    _check_all_are_wanted(manifest, converted_state, live, target, peers)
     head = own_head(peers.rank, peers.size)
     extra, notes = wanted_extras(index, target.extra)
     own, more_notes = own_extras(index, head)
-    equal = equal_values(found, live)
+    equal = equal_values(converted_state, live)
     tensors = {**live.tensors, **extra, **own, **equal}
     peer_bytes = source.fetch(index.files_of({name: _box(tensor) for name, tensor in tensors.items()}))
     reader, planner = CheckpointReader(opened.folder, index), StrictLoadPlanner(manifest.index_name, target.misfit)
     dcp.load(tensors, reader=reader, planner=planner, peers=peers)
-    peers.run_on_all(lambda: require_equal(found, equal))
-    if target.optimizer is not None and found.numbers:
+    peers.run_on_all(lambda: require_equal(converted_state, equal))
+    if target.optimizer is not None and converted_state.numbers:
         restore_numbers(
-            target.model, target.optimizer, found.numbers, file=manifest.state_name, keeps_options=target.keeps_options
+            target.model,
+            target.optimizer,
+            converted_state.numbers,
+            file=manifest.state_name,
+            keeps_options=target.keeps_options,
         )
     return Loaded(
         step=manifest.step, prefix=opened.folder.prefix, numbers=state.numbers,
         rank_numbers=state.ranks[peers.rank] if len(state.ranks) == peers.size else None,
         rank_extra={name.removeprefix(head): tensor for name, tensor in own.items()},
         from_copy=isinstance(source, CopiedCheckpoint), peer_bytes=peer_bytes, notes=(*notes, *more_notes),
-        converted=found.changes,
+        converted=converted_state.changes,
     )  # fmt: skip
 
 
@@ -394,7 +402,9 @@ def as_model(  # noqa: PLR0917 - what a load has
     if not rules:
         return ConvertedState(index.tensors, numbers)
     if optimizer is None:  # its state may be of any kind
-        index = Index(tensors={name: each for name, each in index.tensors.items() if not name.startswith(OPTIMIZER)})
+        index = Index(
+            tensors={name: tensor for name, tensor in index.tensors.items() if not name.startswith(OPTIMIZER)}
+        )
         numbers = {}
     own = [name.removeprefix(MODEL) for name in live_state(model, None).tensors]
     wanted = peers.union(dict.fromkeys(own, 0))
@@ -406,7 +416,7 @@ def equal_values(found: ConvertedState, live: LiveState) -> dict[str, Tensor]:
     """New host tensors to fill with what must be equal for the state of this rank."""
     names = {name for fused, parts in found.equal.items() if fused in live.tensors for name in parts}
     stored = {name: found.tensors[name] for name in sorted(names)}
-    return {name: torch.empty(each.shape, dtype=DTYPES[each.dtype]) for name, each in stored.items()}
+    return {name: torch.empty(tensor.shape, dtype=DTYPES[tensor.dtype]) for name, tensor in stored.items()}
 
 
 def require_equal(found: ConvertedState, values: Mapping[str, Tensor]) -> None:

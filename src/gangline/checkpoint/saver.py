@@ -171,7 +171,7 @@ class Saver:
 
     def _claim_report(self, report: SaveReport) -> SaveReport:
         """Remove a report that `save` returns from those that `poll` returns."""
-        self._finished = [each for each in self._finished if each is not report]
+        self._finished = [save_report for save_report in self._finished if save_report is not report]
         return report
 
     def _wait_until_durable(self, save: PendingSave) -> SaveReport:

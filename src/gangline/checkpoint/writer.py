@@ -170,7 +170,7 @@ def _size(item: WriteItem, planner: SavePlanner) -> int:
 
 
 def _index(metadata: Metadata, written: list[WriteResult]) -> Index:
-    files = {(each.index.fqn, each.index.offset): each.storage_data.file for each in written}
+    files = {(result.index.fqn, result.index.offset): result.storage_data.file for result in written}
     tensors = {}
     for name, saved in metadata.state_dict_metadata.items():
         assert isinstance(saved, TensorStorageMetadata)

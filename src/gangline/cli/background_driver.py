@@ -58,10 +58,10 @@ def start_driver(arguments: Sequence[str]) -> BackgroundDriver:
 
 def remove_stale_folders() -> list[Path]:
     """Folders of this user's detached drivers that were killed; which went."""
-    found = [each for each in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if _is_stale(each)]
-    for folder in found:
+    paths = [path for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if _is_stale(path)]
+    for folder in paths:
         shutil.rmtree(folder, ignore_errors=True)
-    return found
+    return paths
 
 
 def main() -> None:
@@ -79,9 +79,9 @@ def main() -> None:
 
 def _is_stale(folder: Path) -> bool:
     with suppress(OSError):
-        found = folder.lstat()
-        is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-        if not is_ours or time.time() - found.st_mtime < YOUNG_SECONDS:
+        status = folder.lstat()
+        is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+        if not is_ours or time.time() - status.st_mtime < YOUNG_SECONDS:
             return False
         with (folder / "lock").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -72,15 +72,19 @@ def _retries(api: KubernetesApi) -> list[Finding]:
     """Whether Kubeflow Pipelines tries a task again that failed; empty if the cluster has none of its settings."""
     name = "retries of pipelines"
     try:
-        found = read_workflow_defaults(api)
+        workflow_defaults = read_workflow_defaults(api)
     except ApiForbidden:
         return []
-    if found is None:
+    if workflow_defaults is None:
         return []
-    without = f"{found.consequence}; docs/guides/kubeflow.md changes it"
+    without = f"{workflow_defaults.consequence}; docs/guides/kubeflow.md changes it"
     return [
         Finding(
-            name=name, ok=found.retries_failed_tasks, needed=False, text=f"ok ({found.retry_policy})", without=without
+            name=name,
+            ok=workflow_defaults.retries_failed_tasks,
+            needed=False,
+            text=f"ok ({workflow_defaults.retry_policy})",
+            without=without,
         )
     ]
 
@@ -98,11 +102,11 @@ def _served(facts: ClusterFacts, site: Site) -> list[Finding]:
         without="no ClusterQueue serves launch.queue" if site.launch.queue else "our placer starts gangs whole",
     )  # fmt: skip
     queue = site.launch.queue
-    known = Finding(
+    finding = Finding(
         name="queue", ok=not queue or queue in facts.queues, needed=bool(queue), text=f"{queue} ok",
         without=f"launch.queue {queue!r} is not among {', '.join(facts.queues) or 'the queues: there are none'}",
     )  # fmt: skip
-    return [trainer, kueue, *([known] if queue and facts.kueue else [])]
+    return [trainer, kueue, *([finding] if queue and facts.kueue else [])]
 
 
 def _batch_scheduler(facts: ClusterFacts, route: Literal["volcano", "kai"]) -> Finding:
@@ -167,9 +171,9 @@ def _account(api: KubernetesApi, pod: PodTable) -> Finding:
 
 def _servers(api: KubernetesApi, site: Site) -> Finding:
     def look() -> str:
-        found = read_inventory(api, site.pod, gpu=site.gpu, pool=site.launch.pool)
-        pods = " and ".join(map(_pods, found.kinds))
-        return f"{pods} fit ({found.origin})"
+        inventory = read_inventory(api, site.pod, gpu=site.gpu, pool=site.launch.pool)
+        pods = " and ".join(map(_pods, inventory.kinds))
+        return f"{pods} fit ({inventory.origin})"
 
     return _try("servers", look, without="a gang would wait for ever")
 

@@ -81,7 +81,7 @@ def write_signed(workspace: Workspace, made: Dataset) -> None:
 
 def say_made(made: Dataset, *, json: bool) -> None:
     """Print a version that was made."""
-    size = sum(each.size_bytes for each in made.shards)
+    size = sum(shard.size_bytes for shard in made.shards)
     facts = {"digest": made.digest, "samples": made.num_samples, "shards": len(made.shards), "size_bytes": size}
     answer({"version": f"{made.name}@{made.version}", **facts}, summary_line(made), json=json)
 

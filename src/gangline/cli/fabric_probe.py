@@ -58,7 +58,7 @@ def listeners_of(servers: Sequence[str], secret: bytes) -> Listeners:
     Raises:
         UsageError: None are given, or one twice.
     """
-    addresses = [parse_address(each, port=PORT) for each in servers]
+    addresses = [parse_address(server, port=PORT) for server in servers]
     hosts = Counter(host for host, _ in addresses)
     names = [host if hosts[host] == 1 else text for (host, _), text in zip(addresses, servers, strict=True)]
     if not servers or len(set(addresses)) < len(servers):
@@ -72,12 +72,12 @@ def probe_losses(listeners: Listeners, *, seconds: float, flows: int, groups: Ma
     results = listeners.probe_all(seconds=seconds, flows=flows)
     worst = sorted(results.items(), key=lambda item: (-item[1].loss, -(item[1].p99_seconds or 0.0)))
     rows: list[tuple[str, ...]] = [("FROM", "TO", "SENT", "LOST", "THERE", "BACK", "MEDIAN", "P99", "VERDICT")]
-    rows += [_row(pair, each) for pair, each in worst[:SHOWN_PATHS]]
+    rows += [_row(pair, result) for pair, result in worst[:SHOWN_PATHS]]
     more = [f"{len(worst) - SHOWN_PATHS} more paths, none worse"] if len(worst) > SHOWN_PATHS else []
-    sent, lost = (sum(getattr(each, name) for each in results.values()) for name in ("sent", "lost"))
+    sent, lost = (sum(getattr(result, name) for result in results.values()) for name in ("sent", "lost"))
     return ProbeReport(
         measured={
-            "paths": [{"source": source, **asdict(each), "target": to} for (source, to), each in results.items()]
+            "paths": [{"source": source, **asdict(result), "target": to} for (source, to), result in results.items()]
         },
         lines=[columns(rows), *more, f"{len(results)} paths, {sent} probes, {lost} lost"],
         diagnoses=diagnose_probes(results, groups=groups, unreachable=listeners.unreachable),

@@ -41,7 +41,7 @@ def set_up_logs(environ: Mapping[str, str]) -> None:
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # the stderr of the moment, not of the setup
     )
     set_on_retry_hooks([_say_retry])
-    if not any(isinstance(each, _OfLibraries) for each in logging.root.handlers):
+    if not any(isinstance(handler, _OfLibraries) for handler in logging.root.handlers):
         logging.root.addHandler(_OfLibraries(logging.WARNING))
 
 

@@ -109,13 +109,13 @@ def check_store(repo: Path, site: Path | None) -> Finding:
 
     try:
         store = open_workspace(repo, site).store
-        found, lends, unsigned = probe(store), credential_policy(store), accepts_unsigned_writes(store)
+        store_probe, lends, unsigned = probe(store), credential_policy(store), accepts_unsigned_writes(store)
     except GanglineError as error:
         inside = (repo / "line.toml").exists()
         way = "gangline store doctor shows more" if inside else "it comes with a model repository"
         return Finding(name="store", ok=False, needed=inside, text=str(error), without=way)
-    bad = [check for check in found.checks if not check.passed]
-    text = f"ok, conditional writes {'yes' if found.conditional_writes else 'no: one driver alone'}"
+    bad = [check for check in store_probe.checks if not check.passed]
+    text = f"ok, conditional writes {'yes' if store_probe.conditional_writes else 'no: one driver alone'}"
     if store.url.startswith("s3:"):
         text += f", lends {lends}"
     if unsigned:
@@ -167,11 +167,13 @@ def check_slurm(repo: Path, site: Path | None) -> list[Finding]:
     if not launcher_of(stated.launch.target).has_jobs:
         return []
     try:
-        found = slurm_inventory(stated)
+        inventory = slurm_inventory(stated)
     except GanglineError as error:
         return [Finding(name="slurm", ok=False, text=str(error), without="gangline run --target local works here")]
-    each = f"{found.gpus.count} GPUs {found.gpus.name}".strip() if found.gpus else f"{found.cores} cores"
-    return [Finding(name="slurm", ok=True, text=f"ok, {found.num_nodes} servers x {each}")]
+    each = (
+        f"{inventory.gpus.count} GPUs {inventory.gpus.name}".strip() if inventory.gpus else f"{inventory.cores} cores"
+    )
+    return [Finding(name="slurm", ok=True, text=f"ok, {inventory.num_nodes} servers x {each}")]
 
 
 def _output(arguments: list[str], seconds: float = 20) -> str:

@@ -141,9 +141,9 @@ class _PlainValues:
 
 def _plain_values(params: Sequence[Any]) -> list[Any]:
     """Parameters of a command; those that typer made give plain values."""
-    for each in params:
-        if hasattr(each, "get_runtime_param") and "get_runtime_param" not in vars(each):
-            each.get_runtime_param = partial(_PlainValues, each.get_runtime_param)
+    for param in params:
+        if hasattr(param, "get_runtime_param") and "get_runtime_param" not in vars(param):
+            param.get_runtime_param = partial(_PlainValues, param.get_runtime_param)
     return list(params)
 
 

@@ -23,5 +23,5 @@ TrustOption = Annotated[
 
 def origin_of(branch: str | None, pull_request: int | None, trust: Trust) -> CommitOrigin | None:
     """Where the commit comes from; None where nothing was said."""
-    said = CommitOrigin(branch=branch, pull_request=pull_request, trust=trust)
-    return None if said == CommitOrigin() else said
+    origin = CommitOrigin(branch=branch, pull_request=pull_request, trust=trust)
+    return None if origin == CommitOrigin() else origin

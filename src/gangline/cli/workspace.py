@@ -39,8 +39,8 @@ class Workspace:
         """The record of a run id or of the unique beginning of one; None: the newest that was not cut short."""
         if run is not None:
             return runs.find_run(self.store, run)
-        found = runs.list_runs(self.store)
-        newest = max(found, key=lambda r: (not stopped_early(r), r.run.created, r.run.attempt), default=None)
+        records = runs.list_runs(self.store)
+        newest = max(records, key=lambda r: (not stopped_early(r), r.run.created, r.run.attempt), default=None)
         if newest is None:
             raise UsageError(f"wanted a run in {self.store.url}, found none; gangline run makes one")
         return newest

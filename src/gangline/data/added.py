@@ -70,18 +70,18 @@ def add_files(
         if number < len(journal.entries):
             entry = journal.entries[number]
             columns = tuple((str(each[0]), str(each[1])) for each in entry["schema"])
-            found = [from_plain(DatasetShard, each) for each in entry["shards"]]
+            dataset_shards = [from_plain(DatasetShard, each) for each in entry["shards"]]
         else:
             with _fetched(file, folder) as (path, digest):
-                columns, found = _shards_of(file, path, digest, store=store, in_place=in_place)
-            journal.add({"schema": columns, "shards": to_plain(found)})
+                columns, dataset_shards = _shards_of(file, path, digest, store=store, in_place=in_place)
+            journal.add({"schema": columns, "shards": to_plain(dataset_shards)})
         if schema is not None and schema != columns:
             raise refusal(
                 f"{file.path}: wanted the columns of {files[0].path}, {columns_text(schema)}; found"
                 f" {columns_text(columns)}"
             )
         schema = columns
-        shards += found
+        shards += dataset_shards
         notify(number + 1, len(files))
     assert schema is not None  # there is a file
     rows = sum(shard.rows for shard in shards)
@@ -160,8 +160,8 @@ def _converted(path: Path, place: str) -> Iterator[tuple[Columns, int, bytes | N
 
 def _store_file(store: ObjectStore, path: Path, key: str) -> None:
     """Put a file as a blob, unless the store has it."""
-    found = store.head(key)
-    if found is not None and found.size_bytes == path.stat().st_size:
+    entry = store.head(key)
+    if entry is not None and entry.size_bytes == path.stat().st_size:
         return
     with path.open("rb") as file:
         put_blocks(store, key, iter(lambda: file.read(_BLOCK_BYTES), b""))

@@ -103,8 +103,8 @@ class _Column:
 
     def value(self, row: int) -> "np.ndarray[Any, Any] | bytes | str":
         """Value of a row as an array of its own, as bytes or as text."""
-        found = self.view(row)
-        return found if self.dtype is None else np.array(found, dtype=self.dtype)
+        view = self.view(row)
+        return view if self.dtype is None else np.array(view, dtype=self.dtype)
 
 
 def stacked(rows: "Sequence[tuple[dict[str, _Column], int]]") -> "dict[str, np.ndarray[Any, Any] | list[Any]]":
@@ -114,7 +114,7 @@ def stacked(rows: "Sequence[tuple[dict[str, _Column], int]]") -> "dict[str, np.n
         ValueError: Lists of a column differ in length, or the rows have other columns.
     """
     tables = list({id(columns): columns for columns, _ in rows}.values())
-    if any(each.keys() != tables[0].keys() for each in tables):
+    if any(table.keys() != tables[0].keys() for table in tables):
         raise ValueError("rows of different columns")
     batch: dict[str, Any] = {}
     for name, column in tables[0].items():

@@ -114,7 +114,7 @@ def check_schema(schema: pa.Schema, place: str) -> None:
 def _columns_found(names: list[str]) -> str:
     if len(names) > MOST_COLUMNS or not names:
         return str(len(names))
-    return f"two that are called {next(each for each in names if names.count(each) > 1)[:90]!r}"
+    return f"two that are called {next(name for name in names if names.count(name) > 1)[:90]!r}"
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -159,8 +159,8 @@ def is_mapped(path: Path) -> bool:
 def _lies_in(whole: pa.Buffer, batch: pa.RecordBatch) -> bool:
     """Whether the values of a record batch are a part of `whole`; those of a compressed one are a copy."""
     first, last = whole.address, whole.address + whole.size
-    buffers = (each for column in batch.columns for each in column.buffers() if each is not None and each.size)
-    return all(first <= each.address and each.address + each.size <= last for each in buffers)
+    buffers = (buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size)
+    return all(first <= buffer.address and buffer.address + buffer.size <= last for buffer in buffers)
 
 
 def check_shard(path: Path, place: str) -> tuple[Columns, int]:
@@ -277,8 +277,8 @@ def write_outputs(answers: Iterable[Mapping[str, np.ndarray]], into: Path) -> in
     part, total = into.with_name(f"{into.name}.part"), 0
     writer, waiting, num_waiting = None, list[pa.RecordBatch](), 0
     with part.open("wb") as sink:
-        for found in answers:
-            table = _record_batch(found, total)
+        for answer in answers:
+            table = _record_batch(answer, total)
             writer = writer or pa.ipc.new_file(sink, table.schema)
             total, num_waiting = total + table.num_rows, num_waiting + table.num_rows
             waiting.append(table)
@@ -302,13 +302,13 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _record_batch(outputs: Mapping[str, np.ndarray], start: int) -> pa.RecordBatch:
-    counts = {len(each) if each.ndim else 0 for each in outputs.values()}
+    counts = {len(array) if array.ndim else 0 for array in outputs.values()}
     if len(counts) != 1 or ROW in outputs:
         raise TrainingError(f"wanted outputs with one row a sample and none called {ROW}, found {sorted(outputs)}")
     columns = {ROW: pa.array(np.arange(start, start + counts.pop(), dtype=np.int64))}
-    for name, each in outputs.items():
-        column = pa.array(np.ascontiguousarray(each).reshape(-1))
-        for size in reversed(each.shape[1:]):
+    for name, output in outputs.items():
+        column = pa.array(np.ascontiguousarray(output).reshape(-1))
+        for size in reversed(output.shape[1:]):
             column = pa.FixedSizeListArray.from_arrays(column, size)
         columns[name] = column
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))

@@ -86,7 +86,7 @@ class ShardCache:
 
     def hold(self, shards: Collection[DatasetShard]) -> None:
         """Let go of all open shards but these; what is not open yet is not fetched by this."""
-        kept = {each.sha256 for each in shards}
+        kept = {shard.sha256 for shard in shards}
         for digest in [each for each in self._held if each not in kept]:
             os.close(self._held.pop(digest)[0])
         if self._tell and (self.use.fetched or self.use.cached):
@@ -121,12 +121,12 @@ class ShardCache:
             except OSError:
                 return None
             flock(handle, LOCK_SH)
-            found = os.fstat(handle)
-            if not _is_at(path, found):  # evicted, or replaced, between the two
+            status = os.fstat(handle)
+            if not _is_at(path, status):  # evicted, or replaced, between the two
                 os.close(handle)
                 continue
-            if found.st_size == shard.size_bytes and (
-                found.st_mtime_ns == _stamp(shard.sha256) or _digest(handle) == shard.sha256
+            if status.st_size == shard.size_bytes and (
+                status.st_mtime_ns == _stamp(shard.sha256) or _digest(handle) == shard.sha256
             ):
                 with suppress(OSError):  # of another owner, or read-only: it only counts as used earlier
                     os.utime(handle, ns=(time.time_ns(), _stamp(shard.sha256)))
@@ -178,7 +178,7 @@ class ShardCache:
             part = self._folder / f"{shard.sha256}.part"
             with suppress(FileNotFoundError):
                 part.unlink()  # of a process that was killed
-            entries = sorted(self._entries(), key=lambda each: each[1].st_atime_ns)
+            entries = sorted(self._entries(), key=lambda entry: entry[1].st_atime_ns)
             total = sum(facts.st_size for _, facts in entries)
             room = self._most_bytes
             if room is None:
@@ -234,8 +234,8 @@ class ShardCache:
 
     def _entries(self) -> Iterator[tuple[Path, os.stat_result]]:
         """Shards of the folder, and those that are being fetched, with their facts."""
-        with suppress(FileNotFoundError), os.scandir(self._folder) as found:
-            for entry in found:
+        with suppress(FileNotFoundError), os.scandir(self._folder) as scandir:
+            for entry in scandir:
                 with suppress(FileNotFoundError):
                     if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
                         yield Path(entry.path), entry.stat(follow_symlinks=False)
@@ -257,10 +257,10 @@ def _evict(path: Path) -> bool:
 def _is_at(path: Path, facts: os.stat_result) -> bool:
     """Whether the open file with these facts is still the one at `path`."""
     try:
-        found = path.stat(follow_symlinks=False)
+        status = path.stat(follow_symlinks=False)
     except OSError:
         return False
-    return (found.st_dev, found.st_ino) == (facts.st_dev, facts.st_ino)
+    return (status.st_dev, status.st_ino) == (facts.st_dev, facts.st_ino)
 
 
 def _stamp(digest: str) -> int:

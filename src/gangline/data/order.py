@@ -184,8 +184,8 @@ class _Mix:
     def count(self, number: Numbers, turns: Numbers) -> Numbers:
         """Samples of set `number` before places `turns`."""
         blocks, places = np.divmod(turns, BLOCK)
-        found: Numbers = blocks * self._counts[number] + self._before[number, places]
-        return found
+        array: Numbers = blocks * self._counts[number] + self._before[number, places]
+        return array
 
 
 class _Stream:

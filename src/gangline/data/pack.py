@@ -59,19 +59,19 @@ class TextTokenizer:
             ) from error
         try:
             data = path.read_bytes()
-            found = Tokenizer.from_buffer(data)
+            tokenizer = Tokenizer.from_buffer(data)
         except Exception as error:  # the library raises plain Exception
             raise ConfigError(f"{path}: wanted a tokenizer.json, found: {str(error)[:300]}") from error
-        found.no_truncation()
-        found.no_padding()
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
         names = ENDS if end is None else (end,)
-        known = next(((name, id_) for name in names if (id_ := found.token_to_id(name)) is not None), None)
+        known = next(((name, id_) for name in names if (id_ := tokenizer.token_to_id(name)) is not None), None)
         if known is None:
             raise ConfigError(
                 f"{path}: wanted a token that ends a text ({', '.join(names)}), found none; say --end TOKEN"
             )
-        dtype = "uint16" if found.get_vocab_size() <= 1 << 16 else "uint32"
-        return TextTokenizer(found, sha256(data).hexdigest(), *known, dtype)
+        dtype = "uint16" if tokenizer.get_vocab_size() <= 1 << 16 else "uint32"
+        return TextTokenizer(tokenizer, sha256(data).hexdigest(), *known, dtype)
 
     def encode(self, texts: Sequence[str]) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]":
         """Ids of all texts in a row, each with the end behind it, and the number of ids of each."""

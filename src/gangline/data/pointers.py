@@ -93,14 +93,14 @@ def read_lock(path: str, data: bytes, stages: bytes | None) -> list[Pointer]:
     plain = _yaml(path, data, most_bytes=MOST_LOCK_BYTES)
     yaml = _yaml(posixpath.join(posixpath.dirname(path), STAGES), stages or b"{}", most_bytes=MOST_DVC_FILE_BYTES)
     declared = _table(yaml.get("stages"))
-    found: list[Pointer] = []
+    pointers: list[Pointer] = []
     for name, stage in _table(plain.get("stages", plain)).items():  # locks of schema 1.0 have no table of stages
         of_stage = _table(declared.get(str(name).partition("@")[0]))
         of_stage = _table(of_stage.get("do", of_stage))  # a stage with `foreach`
         folder = posixpath.join(posixpath.dirname(path), _text(of_stage.get("wdir")) or ".")
-        found += _outputs(path, _table(stage).get("outs"), folder=folder, is_output=True)
-        require_few(path, len(found))
-    return found
+        pointers += _outputs(path, _table(stage).get("outs"), folder=folder, is_output=True)
+        require_few(path, len(pointers))
+    return pointers
 
 
 def _outputs(file: str, outputs: Any, *, folder: str, is_output: bool = False) -> Iterator[Pointer]:

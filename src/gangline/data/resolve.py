@@ -117,7 +117,10 @@ def data_source(
     """
     ordered = tuple(sorted(files, key=lambda file: file.path))
     placed = tuple(sorted(tracked, key=lambda file: file.path))
-    named = [*((each.path, each) for each in ordered), *((f"code/{each.path}", each) for each in placed)]
+    named = [
+        *((data_file.path, data_file) for data_file in ordered),
+        *((f"code/{data_file.path}", data_file) for data_file in placed),
+    ]
     total = digest([(path, file.key.rpartition("/")[2], file.size_bytes) for path, file in named])
     if demanded is not None and demanded != total:
         raise refusal(f"data.digest: wanted {demanded}, found {total}; restore the files, or set this digest")
@@ -132,10 +135,10 @@ def installed_package(name: str) -> Path | None:
     if "." in name:
         return None
     try:
-        found = find_spec(name)
+        spec = find_spec(name)
     except ValueError:  # a module without a spec, such as __main__
         return None
-    places = list(found.submodule_search_locations or ()) if found and found.has_location else []
+    places = list(spec.submodule_search_locations or ()) if spec and spec.has_location else []
     return Path(places[0]) if places else None
 
 
@@ -195,9 +198,9 @@ def _files_below(root: Path) -> Iterator[Path]:
 
 def _installed(place: str, file: Path, root: Path) -> ReadableFile:
     """A regular file of a package; links may lead to other files of the same package."""
-    if not file.resolve().is_relative_to(root.resolve()) or not stat.S_ISREG((found := file.stat()).st_mode):
+    if not file.resolve().is_relative_to(root.resolve()) or not stat.S_ISREG((status := file.stat()).st_mode):
         raise refusal(f"{place}: wanted regular files, found {file}, which links outside the package; narrow the glob")
-    return ReadableFile(found.st_size, file.read_bytes)
+    return ReadableFile(status.st_size, file.read_bytes)
 
 
 def _stored(store: ObjectStore, key: str, size_bytes: int) -> bytes:

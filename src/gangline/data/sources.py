@@ -193,7 +193,7 @@ class _FsspecSource:
             SourceFile(path, int(info["size"] if info["size"] is not None else self._size(path)))
             for path, info in entries.items() if info["type"] == "file"
         ]  # fmt: skip
-        matched = sorted((each for each in files if matches(each.path, pattern)), key=lambda each: each.path)
+        matched = sorted((file for file in files if matches(file.path, pattern)), key=lambda file: file.path)
         if len(matched) > MOST_FILES:
             raise ConfigError(
                 f"source.{self.name}: {pattern}: wanted at most {MOST_FILES} files, found {len(matched)}; narrow it"
@@ -293,8 +293,8 @@ class _StoreSource:
             if fixed == pattern:
                 entry = self._store.head(pattern)
                 return [SourceFile(pattern, entry.size_bytes)] if entry else []
-            found = list_all(self._store, f"{fixed}/" if fixed else "")
-            return [SourceFile(each.key, each.size_bytes) for each in found if matches(each.key, pattern)]
+            entries = list_all(self._store, f"{fixed}/" if fixed else "")
+            return [SourceFile(each.key, each.size_bytes) for each in entries if matches(each.key, pattern)]
 
     def read(self, path: str, start: int, length: int) -> bytes:
         with _says_source(self.name):

@@ -196,7 +196,9 @@ def _listed(data: bytes) -> Iterator[tuple[str, str]]:
         seen.add(path)
         yield path, digest
     for path in seen:
-        if (above := next((str(each) for each in PurePosixPath(path).parents if str(each) in seen), None)) is not None:
+        if (
+            above := next((str(parent) for parent in PurePosixPath(path).parents if str(parent) in seen), None)
+        ) is not None:
             raise ValueError(f"{above[:200]} as a file and as a folder")
 
 

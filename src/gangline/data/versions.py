@@ -129,11 +129,11 @@ def parse_reference(text: str, place: str = "") -> tuple[str, str]:
     Raises:
         ConfigError: It is something else; the message begins with `place`, a key of line.toml.
     """
-    found = REFERENCE.fullmatch(text if text.startswith(SCHEME) else SCHEME + text)
-    if found is None:
+    match = REFERENCE.fullmatch(text if text.startswith(SCHEME) else SCHEME + text)
+    if match is None:
         head = f"{place}: " if place else ""
         raise refusal(f"{head}wanted dataset:NAME, dataset:NAME@VERSION or dataset:NAME@ALIAS, found {show(text)}")
-    return found["name"], found["version"] or LATEST
+    return match["name"], match["version"] or LATEST
 
 
 def dataset_use(dataset: Dataset) -> DatasetUse:
@@ -177,14 +177,14 @@ def resolve_dataset(store: ObjectStore, reference: str, trusted: Trusted, *, pla
     data = _document(store, name, version)
     if data is None:
         raise _no_such(store, name, f"version {version}", place)
-    found = _parsed(data, name, version)
-    if digest not in (None, found.digest):
-        raise IntegrityError(f"{found.key}: its alias names digest {str(digest)[:12]}, found {found.digest[:12]}")
+    dataset = _parsed(data, name, version)
+    if digest not in (None, dataset.digest):
+        raise IntegrityError(f"{dataset.key}: its alias names digest {str(digest)[:12]}, found {dataset.digest[:12]}")
     blob = get_bounded(store, signature_key(name, version), most_bytes=_MOST_SIGNATURE_BYTES)
     if blob is None:
-        raise IntegrityError(f"{found.key} has no signature; gangline data pack or add makes one with the site's key")
-    _verify(found, DatasetSignature.from_json(blob.data), trusted)
-    return found
+        raise IntegrityError(f"{dataset.key} has no signature; gangline data pack or add makes one with the site's key")
+    _verify(dataset, DatasetSignature.from_json(blob.data), trusted)
+    return dataset
 
 
 def write_dataset(store: ObjectStore, dataset: Dataset, signer: DatasetSigner, trusted: Trusted) -> bool:
@@ -269,15 +269,17 @@ def list_datasets(store: ObjectStore, name: str | None = None) -> tuple[DatasetE
     entries = list_all(store, PREFIX if name is None else f"{PREFIX}{name}/")
     found = [(match, entry) for entry in entries if (match := _DOCUMENT.fullmatch(entry.key))]
     made = [DatasetEntry(name=at["name"], version=at["version"], modified=entry.modified) for at, entry in found]
-    return tuple(sorted(made, key=lambda each: (each.name, -each.modified, each.version)))
+    return tuple(
+        sorted(made, key=lambda dataset_entry: (dataset_entry.name, -dataset_entry.modified, dataset_entry.version))
+    )
 
 
 def aliases_of(store: ObjectStore, name: str, trusted: Trusted) -> tuple[DatasetAlias, ...]:
     """Aliases of a data set that a trusted key signed, by name."""
     prefix = f"{PREFIX}{name}/aliases/"
     names = [entry.key.removeprefix(prefix).removesuffix(".json") for entry in list_all(store, prefix)]
-    found = (read_alias(store, name, alias, trusted) for alias in names if NAME.fullmatch(alias))
-    return tuple(alias for alias in found if alias is not None)
+    aliases = (read_alias(store, name, alias, trusted) for alias in names if NAME.fullmatch(alias))
+    return tuple(alias for alias in aliases if alias is not None)
 
 
 def remove_dataset(store: ObjectStore, name: str, version: str, trusted: Trusted, *, users: Iterable[str]) -> None:
@@ -289,8 +291,8 @@ def remove_dataset(store: ObjectStore, name: str, version: str, trusted: Trusted
     Raises:
         GateError: A run, a model or another alias names it.
     """
-    aliases = [each.alias for each in aliases_of(store, name, trusted) if each.version == version]
-    named = [*users, *(f"alias {each}" for each in aliases if each != LATEST)]
+    aliases = [alias.alias for alias in aliases_of(store, name, trusted) if alias.version == version]
+    named = [*users, *(f"alias {alias}" for alias in aliases if alias != LATEST)]
     if named:
         more = f" and {len(named) - 8} more" if len(named) > 8 else ""
         raise GateError(f"{name}@{version} is named by {', '.join(named[:8])}{more}; it is not removed")
@@ -306,13 +308,13 @@ def _document(store: ObjectStore, name: str, version: str) -> bytes | None:
 
 
 def _parsed(data: bytes, name: str, version: str) -> Dataset:
-    found = Dataset.from_json(data)
-    if (found.name, found.version) != (name, version) or found.to_json() != data:
+    dataset = Dataset.from_json(data)
+    if (dataset.name, dataset.version) != (name, version) or dataset.to_json() != data:
         raise IntegrityError(
             f"{dataset_key(name, version)}: wanted the document of {name}@{version}, found that of"
-            f" {found.name}@{found.version}, or another form of it"
+            f" {dataset.name}@{dataset.version}, or another form of it"
         )
-    return found
+    return dataset
 
 
 def _verify(dataset: Dataset, signature: DatasetSignature, trusted: Trusted) -> None:
@@ -337,7 +339,7 @@ def _checked_alias(blob: Blob, name: str, alias: str, trusted: Trusted) -> Datas
 
 
 def _no_such(store: ObjectStore, name: str, what: str, place: str) -> Exception:
-    newest = sorted(list_datasets(store, name), key=lambda each: -each.modified)[:_NEWEST_SHOWN]
-    works = f"its newest are {', '.join(each.reference for each in newest)}" if newest else "gangline data list"
+    newest = sorted(list_datasets(store, name), key=lambda dataset: -dataset.modified)[:_NEWEST_SHOWN]
+    works = f"its newest are {', '.join(entry.reference for entry in newest)}" if newest else "gangline data list"
     found = "no such" if newest else "no data set of that name"
     return refusal(f"{f'{place}: ' if place else ''}wanted {what} of data set {name}, found {found}; {works}")

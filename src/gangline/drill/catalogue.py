@@ -43,8 +43,8 @@ class DrillKind:
 
 
 DRILLS: dict[str, DrillKind] = {
-    each.name: each
-    for each in (
+    kind.name: kind
+    for kind in (
         DrillKind(
             name="kill-rank", row="T1", text="SIGKILL to a rank at a step; its gang resumes from the last checkpoint",
             fault="SIGKILL to rank {rank}",

@@ -127,7 +127,7 @@ def _broken(kind: DrillKind, injection: Injection, after: Aftermath, interval: i
 
 
 def _broken_otherwise(kind: DrillKind, injection: Injection, after: Aftermath, seen: DrillObservations) -> list[str]:
-    found = [f"{each.name}: {each.text}" for each in seen.invariants if each.state == "broken"]
+    found = [f"{invariant.name}: {invariant.text}" for invariant in seen.invariants if invariant.state == "broken"]
     samples = seen.samples
     if samples.lost or samples.twice:
         what = "samples" if samples.counted else "samples (by the number of steps)"

@@ -131,18 +131,18 @@ def record_result(
 ) -> tuple[Record, Drill]:
     """Check invariants and store, judge, replace the mark in the record by the result, and draw its pages again."""
     if outcome.injection is None:
-        found = not_injected(request.kind, outcome.reason, seed=request.seed)
+        drill = not_injected(request.kind, outcome.reason, seed=request.seed)
     else:
-        found = _evaluate(context, request, record, outcome)
+        drill = _evaluate(context, request, record, outcome)
     sealer = Sealer.of(context.site, context.environ)
     record = RecordStore.of(context.store, record, sealer).change(
-        lambda each: with_drill(_without_mark(each, request), found)
+        lambda each: with_drill(_without_mark(each, request), drill)
     )
     try:
-        return redraw(context.store, record, sealer), found
+        return redraw(context.store, record, sealer), drill
     except GanglineError as error:
         context.tell(f"report   not drawn again, gangline report {record.run.id} does it: {error}")
-        return record, found
+        return record, drill
 
 
 def _evaluate(context: DrillContext, request: DrillRequest, record: Record, outcome: DrillOutcome) -> Drill:
@@ -163,7 +163,7 @@ def _evaluate(context: DrillContext, request: DrillRequest, record: Record, outc
     if request.kind.stalls or injection.ends is not None:
         _report_loss(context.tell, record, after, outcome.interval)
     context.tell(describe_samples(samples))
-    context.tell("check    " + "  ".join(f"{each.name} {each.state}" for each in held))
+    context.tell("check    " + "  ".join(f"{result.name} {result.state}" for result in held))
     bad_checkpoints = (
         *outcome.bad_checkpoints,
         *invalid_checkpoints(context.store, f"{record.gang_prefix}/checkpoints", _checkpoint_key(context, record)),
@@ -181,7 +181,7 @@ def _checkpoint_key(context: DrillContext, record: Record) -> bytes:
 def _without_mark(record: Record, request: DrillRequest) -> Record:
     """The record without the mark of a running drill."""
     mark = not_injected(request.kind, UNDER_WAY, seed=request.seed)
-    return replace(record, drills=tuple(each for each in record.drills if each != mark))
+    return replace(record, drills=tuple(drill for drill in record.drills if drill != mark))
 
 
 def _check(context: DrillContext, record: Record) -> tuple[InvariantResult, ...]:
@@ -226,7 +226,11 @@ _EXPONENTS: dict[str, tuple[Literal["Q", "I", "H"], int]] = {
 
 def incomplete_checkpoints(store: ObjectStore, prefix: str, key: bytes) -> list[str]:
     """Checkpoints below `prefix` that are listed, but not complete and signed; as sentences."""
-    return [problem for found in list_checkpoints(store, prefix) if (problem := _opening_problem(store, found, key))]
+    return [
+        problem
+        for checkpoint in list_checkpoints(store, prefix)
+        if (problem := _opening_problem(store, checkpoint, key))
+    ]
 
 
 def invalid_checkpoints(store: ObjectStore, prefix: str, key: bytes) -> list[str]:
@@ -234,7 +238,11 @@ def invalid_checkpoints(store: ObjectStore, prefix: str, key: bytes) -> list[str
     broken = incomplete_checkpoints(store, prefix, key)
     if broken:
         return broken
-    return [problem for found in list_checkpoints(store, prefix) if (problem := _reading_problem(store, found, key))]
+    return [
+        problem
+        for checkpoint in list_checkpoints(store, prefix)
+        if (problem := _reading_problem(store, checkpoint, key))
+    ]
 
 
 class NotInjectedError(GanglineError):

@@ -337,13 +337,13 @@ class SampleCounts:
 
 def count_samples(history: DrillHistory, *, batch: int) -> SampleCounts:
     """Count by the events of rank 0, with gaps from other ranks; `batch` samples for a step that reports none."""
-    ranks = sorted({each["rank"] for each in history.ranks} - {0})
+    ranks = sorted({rank["rank"] for rank in history.ranks} - {0})
     first, *others = [[_with_span(e, batch) for e in history.ranks if e["rank"] == rank] for rank in (0, *ranks)]
-    has_spans = all("span" in each for each in history.ranks if each["rank"] == 0 and each["event"] == "step")
-    found = summarize_training(lambda: [first], peers=others).samples or Samples(trained=0)
+    has_spans = all("span" in rank for rank in history.ranks if rank["rank"] == 0 and rank["event"] == "step")
+    samples = summarize_training(lambda: [first], peers=others).samples or Samples(trained=0)
     return SampleCounts(
-        lost=found.lost, twice=found.repeated, left_out=found.skipped, again=found.again, unknown=found.unknown,
-        counted=has_spans,
+        lost=samples.lost, twice=samples.repeated, left_out=samples.skipped, again=samples.again,
+        unknown=samples.unknown, counted=has_spans,
     )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def _held(name: str, look: Callable[[], None]) -> InvariantResult:
 
 
 def _unpublished(store: ObjectStore, model: str, run: str) -> None:
-    made = [each.version for each in list_versions(store, model) if each.run == run]
+    made = [version.version for version in list_versions(store, model) if version.run == run]
     if made:
         raise IntegrityError(f"the drilled run became {model} {made[0]}")
 
@@ -79,7 +79,7 @@ def _released(record: Record, home: Path, store: ObjectStore, now: float) -> Inv
     if record.run.state != "ended":
         return InvariantResult(name="I4", state="pending", text="the run is still open")
     left = [f"process {pid}" for pid in procfs.with_variable("GANGLINE_HOME", str(home))]
-    left += [f"upload of {each.key}" for each in store.open_uploads(f"{record.prefix}/")]
+    left += [f"upload of {upload.key}" for upload in store.open_uploads(f"{record.prefix}/")]
     if lease.is_held(lease.read_lease(store, record.prefix), now=now):
         left.append("the lease")
     return InvariantResult(name="I4", state="broken" if left else "held", text=", ".join(left))

@@ -106,12 +106,12 @@ def _start(program_text: str, *arguments: float) -> None:
 
 def _pid(home: Path, rank: int) -> int:
     folder = GangFolder(home)
-    found = rank_process(folder, rank)
-    if found is None:
+    process = rank_process(folder, rank)
+    if process is None:
         nodes = folder.podset().num_nodes if folder.exists else 0
         living = sorted(each for node in range(nodes) if (status := folder.keeper(node)) for each in status.ranks)
         raise UsageError(f"rank {rank} of {home.name} does not run; running: {', '.join(living) or 'none'}")
-    return found.pid
+    return process.pid
 
 
 def _send(pid: int, number: signal.Signals, rank: int) -> None:

@@ -315,7 +315,11 @@ class FaultProxy:
     async def _pass_on(
         self, direction: Direction, connection: Connection, piece: bytes, writer: asyncio.StreamWriter
     ) -> None:
-        for rule in [each for each in self._rules if each.after_bytes is not None and each.direction == direction]:
+        for rule in [
+            fault_rule
+            for fault_rule in self._rules
+            if fault_rule.after_bytes is not None and fault_rule.direction == direction
+        ]:
             before = (rule.after_bytes or 0) - self.passed[direction]
             if before < len(piece):
                 self._rules.remove(rule)

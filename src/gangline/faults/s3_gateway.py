@@ -98,8 +98,8 @@ def _handler(behind: _S3RequestHandler) -> type[BaseHTTPRequestHandler]:
             parts = urlsplit(self.path)
             bucket, _, key = unquote(parts.path).removeprefix("/").partition("/")
             query = dict(parse_qsl(parts.query, keep_blank_values=True))
-            said = self.headers.get("Authorization") or f"Credential={query.get('X-Amz-Credential', '')}"
-            if not behind.is_authenticated(said):
+            header = self.headers.get("Authorization") or f"Credential={query.get('X-Amz-Credential', '')}"
+            if not behind.is_authenticated(header):
                 self._send(refusal(403, "InvalidAccessKeyId"))
             elif bucket != BUCKET:
                 self._send(refusal(404, "NoSuchBucket"))
@@ -143,8 +143,10 @@ def completed_document(etag: str) -> bytes:
 def listing_document(bucket: str, entries: Iterable[Entry]) -> bytes:
     """Response to a listing of objects; it is never truncated."""
     found = "".join(
-        _element("Contents", {"Key": each.key, "Size": str(each.size_bytes), "LastModified": _iso_time(each.modified)})
-        for each in entries
+        _element(
+            "Contents", {"Key": entry.key, "Size": str(entry.size_bytes), "LastModified": _iso_time(entry.modified)}
+        )
+        for entry in entries
     )
     return _document("ListBucketResult", _fields({"Name": bucket, "IsTruncated": "false"}) + found)
 
@@ -152,8 +154,8 @@ def listing_document(bucket: str, entries: Iterable[Entry]) -> bytes:
 def uploads_document(bucket: str, entries: Iterable[OpenUpload]) -> bytes:
     """Response to a listing of open multipart uploads; it is never truncated."""
     found = "".join(
-        _element("Upload", {"Key": each.key, "UploadId": each.upload_id, "Initiated": _iso_time(each.started)})
-        for each in entries
+        _element("Upload", {"Key": entry.key, "UploadId": entry.upload_id, "Initiated": _iso_time(entry.started)})
+        for entry in entries
     )
     return _document("ListMultipartUploadsResult", _fields({"Bucket": bucket, "IsTruncated": "false"}) + found)
 
@@ -328,12 +330,12 @@ class S3Gateway:
             return self._begin(request)
         upload_id = request.query.get("uploadId", "")
         with self._lock:
-            found = self._uploads.get(upload_id)
+            upload = self._uploads.get(upload_id)
         if request.method == "DELETE":
-            return self._abort(request.key, upload_id, found)
-        if found is None:
+            return self._abort(request.key, upload_id, upload)
+        if upload is None:
             return refusal(404, "NoSuchUpload")
-        return self._part(found, request) if request.method == "PUT" else self._complete(found, upload_id)
+        return self._part(upload, request) if request.method == "PUT" else self._complete(upload, upload_id)
 
     def _begin(self, request: S3Request) -> S3Response:
         block = self._store.upload(request.key)
@@ -378,8 +380,8 @@ class S3Gateway:
         after, limit = request.query.get("start-after", ""), int(request.query.get("max-keys", "1000"))
         if prefix.startswith(UPLOAD_NOTES_PREFIX):
             notes = sorted(self._notes.items())
-            found = [Entry(key, 0, at) for key, at in notes if key.startswith(prefix) and key > after]
-            return S3Response(200, listing_document(BUCKET, found[:limit]))
+            entries = [Entry(key, 0, at) for key, at in notes if key.startswith(prefix) and key > after]
+            return S3Response(200, listing_document(BUCKET, entries[:limit]))
         return S3Response(200, listing_document(BUCKET, self._store.list(prefix, after, limit)))
 
     def _note(self, request: S3Request) -> S3Response:

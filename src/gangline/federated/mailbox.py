@@ -121,23 +121,23 @@ class MailboxMembers:
         if not (self._folder / _ANSWERS / f"{name}.json").exists():
             return None
         with _opened(self._folder, _ANSWERS) as answers:
-            found = from_json(AnswerFile, _read(answers, f"{name}.json", _MOST_JSON_BYTES))
-            if found.exit_code is not None:
-                raise error_for(found.exit_code)(found.message)
+            file = from_json(AnswerFile, _read(answers, f"{name}.json", _MOST_JSON_BYTES))
+            if file.exit_code is not None:
+                raise error_for(file.exit_code)(file.message)
             most = most_bytes(call.weights)
             changes = [
                 unpack_tensors(_read(answers, f"{name}.{index}.safetensors", most)) if part.has_change else None
-                for index, part in enumerate(found.parts)
+                for index, part in enumerate(file.parts)
             ]
         parts = tuple(
             Contribution(
                 members=part.members, weight=part.weight, change=change, loss=part.loss, metrics=part.metrics
             )
-            for part, change in zip(found.parts, changes, strict=True)
+            for part, change in zip(file.parts, changes, strict=True)
         )  # fmt: skip
         return RoundAnswers(
-            contributions=parts, refused=found.refused, bytes_up=found.bytes_up, bytes_down=found.bytes_down,
-            engine=found.engine, spent=found.spent,
+            contributions=parts, refused=file.refused, bytes_up=file.bytes_up, bytes_down=file.bytes_down,
+            engine=file.engine, spent=file.spent,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -176,13 +176,13 @@ class Mailbox:
 
     def _read_call(self, calls: int, name: str) -> RoundCall | None:
         try:
-            found = from_json(CallHead, _read(calls, f"{name}.json", _MOST_JSON_BYTES))
+            head = from_json(CallHead, _read(calls, f"{name}.json", _MOST_JSON_BYTES))
             weights = _read(calls, f"{name}.safetensors", _MOST_CALL_BYTES)
         except FileNotFoundError:
             return None  # withdrawn meanwhile: another call is on its way
-        call = found.with_weights(weights)
+        call = head.with_weights(weights)
         if _name_of(call, weights) != name:
-            raise IntegrityError(f"{name}: wanted the call of that name, found round {found.number}")
+            raise IntegrityError(f"{name}: wanted the call of that name, found round {head.number}")
         self._names[call.number, call.attempt] = name
         return call
 
@@ -190,16 +190,16 @@ class Mailbox:
         """Answer a call that `next_call` returned."""
         parts = tuple(
             AnswerPart(
-                members=each.members, weight=each.weight, has_change=each.change is not None, loss=each.loss,
-                metrics=dict(each.metrics),
+                members=contribution.members, weight=contribution.weight, has_change=contribution.change is not None,
+                loss=contribution.loss, metrics=dict(contribution.metrics),
             )
-            for each in answers.contributions
+            for contribution in answers.contributions
         )  # fmt: skip
-        found = AnswerFile(
+        file = AnswerFile(
             parts=parts, refused=answers.refused, bytes_up=answers.bytes_up, bytes_down=answers.bytes_down,
             engine=answers.engine, spent=answers.spent,
         )  # fmt: skip
-        self._write(call, found, [each.change for each in answers.contributions])
+        self._write(call, file, [contribution.change for contribution in answers.contributions])
 
     def tell(self, found: Acceptance) -> None:
         """Tell the side that asks who takes part, while its call waits for an answer."""
@@ -252,7 +252,7 @@ def _opened(folder: Path, name: str, *, make: bool = False) -> Iterator[int]:
 
 def _listed(folder: int) -> set[str]:
     with os.scandir(folder) as entries:
-        return {each.name for each in entries}
+        return {entry.name for entry in entries}
 
 
 def _write(folder: int, name: str, data: bytes) -> None:

@@ -20,14 +20,14 @@ def weight_of(table: FederatedTable, samples: int) -> float:
 
 def norm_of(change: Tensors) -> float:
     """Euclidean norm over all tensors together."""
-    return sqrt(sum(float(np.square(each, dtype=np.float64).sum()) for each in change.values()))
+    return sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in change.values()))
 
 
 def clip(change: Tensors, most: float | None) -> dict[str, NDArray[np.float32]]:
     """`change` scaled so that its norm is at most `most`; None: as it is."""
     norm = norm_of(change)
     factor = 1.0 if most is None or norm <= most else most / norm
-    return {name: (each * factor).astype(np.float32) for name, each in change.items()}
+    return {name: (array * factor).astype(np.float32) for name, array in change.items()}
 
 
 def refusal(answer: Contribution, weights: Tensors, roster: Sequence[str]) -> RefusedReason | None:
@@ -48,8 +48,8 @@ def refusal(answer: Contribution, weights: Tensors, roster: Sequence[str]) -> Re
 def _refusal_of_change(change: Tensors, weights: Tensors) -> RefusedReason | None:
     if change.keys() != weights.keys():
         return "shape"
-    for name, each in change.items():
-        if not isinstance(each, np.ndarray) or each.dtype != np.float32 or each.shape != weights[name].shape:
+    for name, array in change.items():
+        if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.shape != weights[name].shape:
             return "shape"
     return None if all(np.isfinite(each).all() for each in change.values()) else "not_finite"
 
@@ -62,11 +62,17 @@ def merge(table: FederatedTable, answers: Sequence[Contribution]) -> dict[str, N
     """
     ordered = sorted(answers, key=lambda answer: answer.members)
     most = table.most_samples or 1
-    weights = np.array([min(each.weight, most * len(each.members)) for each in ordered], dtype=np.float64)
-    changes = [clip(each.change, table.clip_norm) for each in ordered if each.change is not None]
+    weights = np.array(
+        [min(contribution.weight, most * len(contribution.members)) for contribution in ordered], dtype=np.float64
+    )
+    changes = [
+        clip(contribution.change, table.clip_norm) for contribution in ordered if contribution.change is not None
+    ]
     combine = _RULES[table.merge]
     return {
-        name: np.asarray(combine(np.stack([each[name] for each in changes]).astype(np.float64), weights), np.float32)
+        name: np.asarray(
+            combine(np.stack([change[name] for change in changes]).astype(np.float64), weights), np.float32
+        )
         for name in sorted(changes[0])
     }
 
@@ -76,8 +82,8 @@ def means_of(answers: Sequence[Contribution]) -> tuple[float | None, dict[str, f
     ordered = sorted(answers, key=lambda answer: answer.members)
     losses = [(each.loss, each.weight) for each in ordered if each.loss is not None]
     sums: dict[str, tuple[float, float]] = {}
-    for each in ordered:
-        for name, (total, weight) in each.metrics.items():
+    for contribution in ordered:
+        for name, (total, weight) in contribution.metrics.items():
             before = sums.get(name, (0.0, 0.0))
             sums[name] = before[0] + total, before[1] + weight
     loss = sum(loss * weight for loss, weight in losses) / sum(weight for _, weight in losses) if losses else None

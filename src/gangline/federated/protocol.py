@@ -49,7 +49,7 @@ class RoundCall(CallHead):
     @property
     def num_numbers(self) -> int:
         """Numbers of a change that answers it."""
-        return sum(each.size for each in self.weights.values()) if self.trains else 0
+        return sum(weight.size for weight in self.weights.values()) if self.trains else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +100,7 @@ class RoundAnswers:
     @property
     def members(self) -> tuple[str, ...]:
         """Members whose answers count, sorted."""
-        return tuple(sorted(name for each in self.contributions for name in each.members))
+        return tuple(sorted(name for contribution in self.contributions for name in contribution.members))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,13 +136,13 @@ _HEADER_BYTES = 4096
 def pack_tensors(tensors: Tensors) -> bytes:
     """One safetensors file, its tensors sorted by name: equal tensors are equal bytes."""
     arrays = {name: np.asarray(tensors[name], dtype="<f4", order="C") for name in sorted(tensors)}
-    head = header_bytes({name: (_DTYPE, each.shape) for name, each in arrays.items()})
-    return b"".join((head, *(each.tobytes() for each in arrays.values())))
+    head = header_bytes({name: (_DTYPE, array.shape) for name, array in arrays.items()})
+    return b"".join((head, *(array.tobytes() for array in arrays.values())))
 
 
 def most_bytes(tensors: Tensors) -> int:
     """Most bytes that a file of tensors with these names and shapes may have."""
-    return sum(each.nbytes + len(name.encode()) + _HEADER_BYTES for name, each in tensors.items()) + _HEADER_BYTES
+    return sum(tensor.nbytes + len(name.encode()) + _HEADER_BYTES for name, tensor in tensors.items()) + _HEADER_BYTES
 
 
 def unpack_tensors(data: bytes) -> Tensors:

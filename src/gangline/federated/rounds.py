@@ -86,7 +86,7 @@ class Rounds:
 
     def _judge(self, call: RoundCall, answers: RoundAnswers) -> RoundResult:
         kept, refused = self._accepted(call, answers)
-        answered = tuple(sorted(name for each in kept for name in each.members))
+        answered = tuple(sorted(name for contribution in kept for name in contribution.members))
         is_lost = len(answered) < self._plan.table.quorum
         loss, metrics = means_of(kept)
         return RoundResult(
@@ -101,17 +101,17 @@ class Rounds:
         refused = Counter(reason for _, reason in answers.refused)
         kept: list[Contribution] = []
         seen: set[str] = set()
-        for each in answers.contributions:
-            reason = refusal(each, call.weights, self._plan.roster)
-            if reason is None and (each.change is not None) != call.trains:
+        for contribution in answers.contributions:
+            reason = refusal(contribution, call.weights, self._plan.roster)
+            if reason is None and (contribution.change is not None) != call.trains:
                 reason = "old_round"
-            if reason is None and not seen.isdisjoint(each.members):
+            if reason is None and not seen.isdisjoint(contribution.members):
                 reason = "second_answer"
             if reason is not None:
                 refused[reason] += 1
                 continue
-            seen |= {*each.members}
-            kept.append(each)
+            seen |= {*contribution.members}
+            kept.append(contribution)
         return kept, refused
 
 

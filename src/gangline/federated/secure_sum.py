@@ -170,8 +170,8 @@ def add(vectors: Sequence[bytes], *, num_numbers: int) -> bytes:
     if len({len(each) for each in vectors}) != 1:
         raise IntegrityError(f"wanted vectors of one length, found {sorted({len(each) for each in vectors})}")
     numbers, scalars = _split(vectors[0], num_numbers)
-    for each in vectors[1:]:
-        more, more_scalars = _split(each, num_numbers)
+    for vector in vectors[1:]:
+        more, more_scalars = _split(vector, num_numbers)
         numbers, scalars = numbers + more, scalars + more_scalars
     return numbers.tobytes() + scalars.tobytes()
 
@@ -187,8 +187,8 @@ def check_keys(
         IntegrityError: With the rule that it breaks.
     """
     found: dict[str, bytes] = {}
-    for each in keys:
-        name, public = _read_key(each, occasion, root, at or datetime.now(UTC))
+    for key in keys:
+        name, public = _read_key(key, occasion, root, at or datetime.now(UTC))
         if name not in occasion.roster:
             raise IntegrityError(f"{name} is not on the roster of {len(occasion.roster)} that was approved")
         if name in found:
@@ -289,7 +289,7 @@ def make_identities(names: list[str]) -> dict[str, list[str]]:
 
 def identity_of(texts: list[str]) -> Identity:
     """Identity of what `make_identities` made for one name."""
-    certificate, key, root = (each.encode() for each in texts)
+    certificate, key, root = (text.encode() for text in texts)
     return Identity.of_pem(certificate, key, root)
 
 

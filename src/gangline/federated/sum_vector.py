@@ -40,7 +40,7 @@ def to_bytes(answer: Contribution, table: FederatedTable, *, roster: int) -> byt
         raise IntegrityError(f"a secure sum wants finite numbers up to {_LARGEST_SCALAR:g}, found {scalars}")
     head = b""
     if answer.change is not None:
-        if not all(np.isfinite(each).all() for each in answer.change.values()):
+        if not all(np.isfinite(array).all() for array in answer.change.values()):
             raise IntegrityError("a secure sum wants finite numbers, found others in the change")
         clipped = clip(answer.change, table.clip_norm)
         flat = np.concatenate([clipped[name].ravel() for name in sorted(clipped)]).astype(np.float64)

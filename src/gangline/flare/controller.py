@@ -78,7 +78,7 @@ class OfferController(_BytesController):
 
     @property
     def _pending(self) -> list[str]:
-        return [name for name, each in self._answers.items() if each.state == "pending"]
+        return [name for name, answer in self._answers.items() if answer.state == "pending"]
 
     def _ask(self, members: list[str], payload: dict[str, Any], abort_signal: Signal, fl_ctx: FLContext) -> None:
         """One question to members; those that do not answer in time leave no answer."""
@@ -146,12 +146,18 @@ class RoundsController(_BytesController):
     def _summed(self, call: RoundCall, payload: dict[str, Any], ask: Callable[..., None]) -> RoundAnswers:
         """Two messages of a round: members train and send keys, then those that did send masked answers."""
         closes = time.monotonic() + call.seconds
-        self._round = found = SummedRound(call, self._terms.plan, self._roster)
-        ask(TRAIN, payload, members=self._members, received=found.received_key, seconds=call.seconds)
-        if found.ready:
+        self._round = summed_round = SummedRound(call, self._terms.plan, self._roster)
+        ask(TRAIN, payload, members=self._members, received=summed_round.received_key, seconds=call.seconds)
+        if summed_round.ready:
             left = closes - time.monotonic()
-            ask(SUM, found.payload(), members=found.ready, received=found.received_vector, seconds=left)
-        return found.answers()
+            ask(
+                SUM,
+                summed_round.payload(),
+                members=summed_round.ready,
+                received=summed_round.received_vector,
+                seconds=left,
+            )
+        return summed_round.answers()
 
     def _ask(
         self, abort_signal: Signal, context: FLContext, name: str, payload: dict[str, Any], *,

@@ -109,8 +109,8 @@ class RunCoordinator:
             self._look()
             for group in self._due():
                 self._offer(group)
-            for each in self.candidates.values():
-                self._hear(each)
+            for candidate in self.candidates.values():
+                self._hear(candidate)
             self._train()
             write_states(self.kit, [each.known for each in self._sorted()])
             self.box.tell(Acceptance(accepted=len(self._accepted()), missing=self._missing()))
@@ -124,15 +124,15 @@ class RunCoordinator:
     def _look(self) -> None:
         """See who is connected."""
         clients, now = self.session.get_system_info().client_info, time.time()
-        connected = {each.name for each in clients if now - each.last_connect_time < _SILENT_SECONDS}
-        for each in self.candidates.values():
-            each.is_connected = each.name in connected
+        connected = {client.name for client in clients if now - client.last_connect_time < _SILENT_SECONDS}
+        for candidate in self.candidates.values():
+            candidate.is_connected = candidate.name in connected
 
     def _due(self) -> list[list[_Candidate]]:
         """Members that are to be asked now, by job."""
-        due = [each for each in self._sorted() if each.is_due]
-        together = [each for each in due if not each.is_alone]
-        return [*([together] if together else []), *([each] for each in due if each.is_alone)]
+        due = [candidate for candidate in self._sorted() if candidate.is_due]
+        together = [candidate for candidate in due if not candidate.is_alone]
+        return [*([together] if together else []), *([candidate] for candidate in due if candidate.is_alone)]
 
     def _offer(self, group: Sequence[_Candidate]) -> None:
         """Offer the run to members by one job: NVFlare starts a process for it here, and one at each of them."""
@@ -142,8 +142,8 @@ class RunCoordinator:
             answer_file(answers, name).unlink(missing_ok=True)
         arguments = {"offer": str(self.folder), "members": list(names), "answers": str(answers)}
         job = self._submit(f"offer-{names[0]}" if len(names) == 1 else "offer", names, CONTROLLERS[0], arguments)
-        for each in group:
-            each.job, each.offered_at, each.is_alone = job, time.monotonic(), len(group) == 1
+        for candidate in group:
+            candidate.job, candidate.offered_at, candidate.is_alone = job, time.monotonic(), len(group) == 1
 
     def _hear(self, each: _Candidate) -> None:
         """Read what a member said to an offer that is on its way."""
@@ -183,16 +183,18 @@ class RunCoordinator:
 
     def _accepted(self) -> tuple[str, ...]:
         """Members that take part."""
-        return tuple(each.name for each in self._sorted() if each.accepted and each.is_connected)
+        return tuple(candidate.name for candidate in self._sorted() if candidate.accepted and candidate.is_connected)
 
     def _missing(self) -> tuple[str, ...]:
         """The others, each with the reason."""
-        states, accepted = [each.known for each in self._sorted()], self._accepted()
-        return tuple(f"{each.name}: {each.message or each.state}" for each in states if each.name not in accepted)
+        states, accepted = [candidate.known for candidate in self._sorted()], self._accepted()
+        return tuple(f"{state.name}: {state.message or state.state}" for state in states if state.name not in accepted)
 
     def _is_worth_waiting(self) -> bool:
         """Whether another member may say yes within seconds, so that one job serves it, too."""
-        undecided = any(each.is_connected and each.known.state in ("connected", "pending") for each in self._sorted())
+        undecided = any(
+            candidate.is_connected and candidate.known.state in ("connected", "pending") for candidate in self._sorted()
+        )
         return undecided and time.monotonic() - self.last_yes < _GRACE_SECONDS
 
     def _ended(self, *, is_death: bool) -> None:
@@ -204,13 +206,13 @@ class RunCoordinator:
             self.box.answer(call, RoundAnswers(contributions=()))
         if self.deaths >= _MOST_DEATHS:
             self.deaths = 0
-            for each in self.candidates.values():
-                each.answer, each.offered_at, each.is_alone = None, -_OFFER_AGAIN_SECONDS, False
+            for candidate in self.candidates.values():
+                candidate.answer, candidate.offered_at, candidate.is_alone = None, -_OFFER_AGAIN_SECONDS, False
 
     def _require_hope(self) -> None:
         """Tell the rank that there is no quorum, once the wait was long enough or enough members have refused."""
-        states = [each.known for each in self._sorted()]
-        refused = [each for each in states if each.state == "refused"]
+        states = [candidate.known for candidate in self._sorted()]
+        refused = [state for state in states if state.state == "refused"]
         hopeless = len(states) - len(refused) < self.found.quorum
         if not hopeless and time.monotonic() - self.since < self.found.wait_seconds:
             return
@@ -219,7 +221,7 @@ class RunCoordinator:
             return
         said, count = "; ".join(self._missing()), len(self._accepted())
         text = f"wanted {self.found.quorum} members, {count} of {len(states)} have accepted: {said}"
-        is_budget = hopeless and any(each.reason == "budget" for each in refused)
+        is_budget = hopeless and any(state.reason == "budget" for state in refused)
         self.box.fail(call, GateError(text) if is_budget else CapacityError(text))
 
     def _submit(self, name: str, members: Sequence[str], controller: str, arguments: dict[str, Any]) -> str:
@@ -258,15 +260,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the coordinator of a folder; returns the exit code."""
     words = list(arguments or sys.argv[1:])
     folder, generation = Path(words[0]), int(words[1]) if words[1:] else 0
-    found = Coordination.from_json((folder / "coordination.json").read_bytes())
-    box, parent = Mailbox(Path(found.mailbox)), os.getppid()
+    coordination = Coordination.from_json((folder / "coordination.json").read_bytes())
+    box, parent = Mailbox(Path(coordination.mailbox)), os.getppid()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(SIGTERM_CODE))  # so that the server ends, too
     try:
         while (call := box.next_call()) is None:
             if box.is_closed or os.getppid() != parent:
                 return 0
             time.sleep(_POLL_SECONDS)
-        _serve(folder, found, box, parent=parent, most_message_bytes=most_bytes(call.weights) + _MORE_BYTES)
+        _serve(folder, coordination, box, parent=parent, most_message_bytes=most_bytes(call.weights) + _MORE_BYTES)
     except GanglineError as error:
         if (call := box.next_call()) is not None:
             box.fail(call, error)

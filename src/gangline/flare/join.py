@@ -95,10 +95,10 @@ def _changed_startup(kit: Kit) -> str | None:
 
 def _settings(path: Path) -> dict[str, Any]:
     try:
-        found = read_settings(path)
+        settings = read_settings(path)
     except ConfigError as error:
         raise IntegrityError(f"{error}; `gangline federate join` writes it") from error
-    return found if isinstance(found, dict) else {}
+    return settings if isinstance(settings, dict) else {}
 
 
 def _startup_files(kit: Kit) -> list[Path]:

@@ -111,13 +111,13 @@ def require_own(path: Path) -> None:
     """Raises ConfigError where others than this user and root may write the file, or its folder."""
     for each in (path, path.parent):
         try:
-            found = each.lstat()
+            status = each.lstat()
         except OSError as error:
             raise ConfigError(f"wanted {each}, found: {error.strerror}; `gangline federate join` writes it") from error
-        if found.st_uid not in {0, os.geteuid()} or found.st_mode & 0o022:
+        if status.st_uid not in {0, os.geteuid()} or status.st_mode & 0o022:
             raise ConfigError(
-                f"{each}: wanted what its administrator alone may write, found owner {found.st_uid} and mode"
-                f" {found.st_mode & 0o777:o}; chmod go-w {each}"
+                f"{each}: wanted what its administrator alone may write, found owner {status.st_uid} and mode"
+                f" {status.st_mode & 0o777:o}; chmod go-w {each}"
             )
 
 

@@ -31,10 +31,10 @@ class PlainRound:
         if name in self._kept:
             self.refused.append((name, "second_answer"))
             return
-        found = read_answer(payload, self._call, name, self._roster)
-        if found.contributions:
-            self._kept[name] = found
-        self.refused += found.refused
+        answer = read_answer(payload, self._call, name, self._roster)
+        if answer.contributions:
+            self._kept[name] = answer
+        self.refused += answer.refused
 
     def answers(self) -> RoundAnswers:
         """Everything that came before it closed."""
@@ -68,13 +68,13 @@ class SummedRound:
     def received_key(self, name: str, payload: Mapping[str, Any]) -> None:
         """Keep a signed key; who does not send one is not in the sum."""
         self._up += size_of(payload)
-        found = read_key(payload)
-        if isinstance(found, str):
-            self.refused.append((name, found))
-        elif name in self._keys or name not in self._roster or len(self._names | {*found[1]}) > MOST_METRICS:
+        key = read_key(payload)
+        if isinstance(key, str):
+            self.refused.append((name, key))
+        elif name in self._keys or name not in self._roster or len(self._names | {*key[1]}) > MOST_METRICS:
             self.refused.append((name, "second_answer" if name in self._keys else "unknown_member"))
         else:
-            self._keys[name], names = found
+            self._keys[name], names = key
             self._names |= {*names}
 
     def payload(self) -> dict[str, Any]:

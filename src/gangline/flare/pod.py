@@ -64,8 +64,8 @@ def prepare_pod(environ: Mapping[str, str]) -> Path:
     if (port := port_of(open_kit(server, SERVER))) != wanted.port:
         raise ConfigError(f"federation.port: wanted {port}, the port of the kit, found {wanted.port}")
     orders, layer = _fetch(wanted.orders, environ)
-    found = orders.at(kit=server, admin=admin, mailbox=Path(environ["GANGLINE_MAILBOX"]))
-    prepare(home / "run", found, orders, layer)
+    coordination = orders.at(kit=server, admin=admin, mailbox=Path(environ["GANGLINE_MAILBOX"]))
+    prepare(home / "run", coordination, orders, layer)
     return home / "run"
 
 
@@ -87,10 +87,10 @@ def _fetch(place: str, environ: Mapping[str, str]) -> tuple[CoordinatorOrders, b
     """Orders of the driver, and the code layer that they offer."""
     credentials = environ.get("GANGLINE_STORE_CREDENTIALS_FILE")
     store = open_store(environ["GANGLINE_STORE"], credentials=Path(credentials) if credentials else None)
-    found = get_bounded(store, place, most_bytes=_MOST_ORDERS_BYTES)
-    if found is None:
+    blob = get_bounded(store, place, most_bytes=_MOST_ORDERS_BYTES)
+    if blob is None:
         raise StorageError(f"store {store.url}: wanted the orders of the driver at {place}, found none")
-    orders, key = CoordinatorOrders.from_json(found.data), environ["GANGLINE_CODE"]
+    orders, key = CoordinatorOrders.from_json(blob.data), environ["GANGLINE_CODE"]
     if not key.endswith(f"/{orders.offer.code}"):
         raise IntegrityError(f"wanted an offer of the code {key}, found one of {orders.offer.code[:8]}")
     return orders, get_blob(store, key)

@@ -52,9 +52,9 @@ class CoordinatorSupervisor:
 @contextmanager
 def supervised(module: str, folder: Path, environ: Mapping[str, str]) -> Iterator[CoordinatorSupervisor]:
     """A coordinator that ends with the block, by itself where it does so in time."""
-    found = CoordinatorSupervisor(module, folder, environ)
+    supervisor = CoordinatorSupervisor(module, folder, environ)
     try:
-        yield found
-        found.wait(ENDING_SECONDS)  # longer only for a gang that ended without saying so
+        yield supervisor
+        supervisor.wait(ENDING_SECONDS)  # longer only for a gang that ended without saying so
     finally:
-        found.end()
+        supervisor.end()

@@ -96,7 +96,7 @@ def sum_payload(call: RoundCall, keys: Sequence[bytes], names: Sequence[str]) ->
 def read_sum(payload: Mapping[str, Any]) -> tuple[int, int, list[bytes], list[str]]:
     """Round, attempt, keys and names. Raises IntegrityError for anything else."""
     head, keys = from_json(_SumHead, bytes_of(payload, "sum")), payload.get("keys")
-    if not isinstance(keys, list) or not all(isinstance(each, bytes) for each in keys):
+    if not isinstance(keys, list) or not all(isinstance(key, bytes) for key in keys):
         raise IntegrityError("keys: wanted a list of bytes, found something else")
     return head.number, head.attempt, keys, list(head.names)
 
@@ -152,7 +152,7 @@ def _read_contribution(
 
 def _refused(payload: Mapping[str, Any]) -> RefusedReason | None:
     said = payload.get("refused")
-    return None if said is None else next((each for each in get_args(RefusedReason) if each == said), "error")
+    return None if said is None else next((arg for arg in get_args(RefusedReason) if arg == said), "error")
 
 
 def bytes_of(payload: Mapping[str, Any], key: str) -> bytes:

@@ -42,7 +42,7 @@ def read_pushes(lines: Iterable[str]) -> list[Push]:
     Raises:
         UsageError: A line that no git writes; or more than anybody pushes.
     """
-    found: list[Push] = []
+    pushes: list[Push] = []
     for number, line in enumerate(lines, 1):
         match = _LINE.fullmatch(line)
         if match is None or number > MAX_LINES:
@@ -52,8 +52,8 @@ def read_pushes(lines: Iterable[str]) -> list[Push]:
             )
         old, new, ref = match.groups()
         if ref.startswith("refs/heads/") and set(new) != {"0"}:
-            found.append(Push(ref.removeprefix("refs/heads/"), new, None if set(old) == {"0"} else old))
-    return found
+            pushes.append(Push(ref.removeprefix("refs/heads/"), new, None if set(old) == {"0"} else old))
+    return pushes
 
 
 def choose_pushes(pushes: Sequence[Push]) -> tuple[list[Push], list[Push]]:

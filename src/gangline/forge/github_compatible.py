@@ -53,7 +53,7 @@ class GitHubCompatible(RestForge):
         path = f"{issues}/{pull_request}/comments"
         return CommentThread(
             api=self._api, repository=repository, path=path, below=f"{issues}/comments", edit_method="PATCH",
-            ours=lambda: [_comment(each) for each in self._pages(path) if value_at(each, "user", "id") == author],
+            ours=lambda: [_comment(page) for page in self._pages(path) if value_at(page, "user", "id") == author],
             read=_comment,
         )  # fmt: skip
 
@@ -96,8 +96,8 @@ def _has_new_label(payload: Mapping[str, Any]) -> bool:
 
 
 def _label_names(labels: Any) -> tuple[str, ...]:
-    names = [value_at(each, "name") for each in labels] if isinstance(labels, list) else []
-    return tuple(each for each in names if isinstance(each, str))
+    names = [value_at(label, "name") for label in labels] if isinstance(labels, list) else []
+    return tuple(name for name in names if isinstance(name, str))
 
 
 class GitHub(GitHubCompatible):

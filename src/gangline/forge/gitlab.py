@@ -96,5 +96,5 @@ class GitLab(RestForge):
 def _has_new_label(payload: Mapping[str, Any]) -> bool:
     """GitLab tells the labels before and after, of an update that changed them and no commit."""
     before, after = (value_at(payload, "changes", "labels", when) for when in ("previous", "current"))
-    titles = [[value_at(each, "title") for each in labels or ()] for labels in (before, after)]
+    titles = [[value_at(label, "title") for label in labels or ()] for labels in (before, after)]
     return SEARCH_LABEL in titles[1] and SEARCH_LABEL not in titles[0]

@@ -78,7 +78,7 @@ class RestForge(ABC):
     def heads(self, repository: str) -> list[tuple[str, RefHead]]:
         path = self._path(repository)
         with reading_response(self.name):
-            branches = [self._branch_head(each, text_at(each, "name")) for each in self._pages(path + self.branches)]
+            branches = [self._branch_head(page, text_at(page, "name")) for page in self._pages(path + self.branches)]
             pulls = [self._pull_head(each) for each in self._open_pulls(path)]
         return [(f"{LOCAL}{head.branch}", head) for head in branches] + [
             (f"{self.pull_refs}/{head.pull_request}/head", head) for head in pulls
@@ -218,16 +218,19 @@ class CommentThread:
 
     def _edit_oldest(self, marker: str, text: str) -> str | None:
         """URL of the oldest of our comments, with `text`; None where there is none."""
-        found = sorted((each for each in self.ours() if marker in each.text), key=lambda comment: comment.id)
-        for double in found[1:]:
+        comments = sorted(
+            (forge_comment for forge_comment in self.ours() if marker in forge_comment.text),
+            key=lambda comment: comment.id,
+        )
+        for double in comments[1:]:
             answer = self.api.send("DELETE", f"{self.below}/{double.id}")
             if answer.status != 404:
                 check_response(answer, self.repository)
-        if not found:
+        if not comments:
             return None
-        if found[0].text == text:
-            return found[0].url
-        answer = self.api.send(self.edit_method, f"{self.below}/{found[0].id}", {"body": text})
+        if comments[0].text == text:
+            return comments[0].url
+        answer = self.api.send(self.edit_method, f"{self.below}/{comments[0].id}", {"body": text})
         if answer.status == 404:
             return None
         check_response(answer, self.repository)

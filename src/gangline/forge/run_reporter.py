@@ -119,7 +119,9 @@ class RunReporter:
     def run_started(self, record: Record) -> None:
         self._outlook.learn(record)
         self.inner.run_started(record)
-        self._reported = {each.context: each for each in statuses(record, url=self._url) if self._was_reported(each)}
+        self._reported = {
+            status.context: status for status in statuses(record, url=self._url) if self._was_reported(status)
+        }
         self._report()
 
     def stage_started(self, name: str) -> None:

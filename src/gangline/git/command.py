@@ -59,7 +59,7 @@ def own_environment(extra: Mapping[str, str] | None = None, objects: Sequence[Pa
     Git also finds the objects in the folders `objects`, of other repositories. The environment is read here because git
     inherits it, like every child process: HOME, PATH and the agent of ssh are in it.
     """
-    quoted = (json.dumps(str(each), ensure_ascii=False) for each in objects)  # a path may hold the separator
+    quoted = (json.dumps(str(path), ensure_ascii=False) for path in objects)  # a path may hold the separator
     others = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": os.pathsep.join(quoted)} if objects else {}
     return {**inherited_environment(), **_ENVIRONMENT, **others, **(extra or {})}
 

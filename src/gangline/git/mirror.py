@@ -184,10 +184,10 @@ class GitMirror:
 
     def _left_packs(self) -> list[int]:
         """Delete the files that an interrupted fetch has left; returns their sizes in bytes."""
-        left = list((self.path / "objects" / "pack").glob("tmp_*"))
-        sizes = [each.stat().st_size for each in left]
-        for each in left:
-            each.unlink(missing_ok=True)
+        paths = list((self.path / "objects" / "pack").glob("tmp_*"))
+        sizes = [each.stat().st_size for each in paths]
+        for path in paths:
+            path.unlink(missing_ok=True)
         return sizes
 
     def _collect(self) -> bool:

@@ -80,14 +80,14 @@ def read_entries(pieces: Iterable[bytes]) -> list[TreeEntry]:
         OutputTooLarge: More than MOST_ENTRIES.
         ConfigError: A name is not UTF-8.
     """
-    found: list[TreeEntry] = []
+    entries: list[TreeEntry] = []
     for line in parts(pieces):
-        if len(found) == MOST_ENTRIES:
+        if len(entries) == MOST_ENTRIES:
             raise OutputTooLarge(
                 f"the commit has more than {MOST_ENTRIES:,} files; a line is made of fewer: move some away"
             )
-        found.append(_tree_entry(line))
-    return sorted(found, key=lambda each: each.path)
+        entries.append(_tree_entry(line))
+    return sorted(entries, key=lambda entry: entry.path)
 
 
 def read_contents(pieces: Iterable[bytes], names: Sequence[str]) -> Iterator[bytes]:

@@ -116,7 +116,9 @@ def remote_environment(
     if protocol == "file":
         return git_environment(protocol)
     origin = read_origin(url, key="the repository", named_by_site=local or named_by_site)
-    addresses = ",".join(f"[{each}]" if ":" in each else each for each in checked_addresses(origin, resolve))
+    addresses = ",".join(
+        f"[{address}]" if ":" in address else address for address in checked_addresses(origin, resolve)
+    )
     pinned = f"{origin.host}:{origin.port}:{addresses}"
     return git_environment(protocol, url=url, credential=credential, pinned=pinned)
 

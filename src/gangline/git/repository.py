@@ -204,7 +204,7 @@ class Repository:
 
     def entries(self, tree: str) -> tuple[TreeEntry, ...]:
         """Everything in `tree`, sorted by path; submodules are left out."""
-        return tuple(each for each in self.entries_and_submodules(tree) if not each.is_submodule)
+        return tuple(submodule for submodule in self.entries_and_submodules(tree) if not submodule.is_submodule)
 
     def entries_and_submodules(self, tree: str) -> tuple[TreeEntry, ...]:
         """Same as `entries`, with submodules, whose content `tree` does not hold."""
@@ -277,11 +277,11 @@ class Repository:
         is checked out. None where there is none of these.
         """
         branches = self.branches() if branches is None else branches
-        theirs = {each.name: each for each in branches if each.ref.startswith(REMOTE)}
-        known = theirs or {each.name: each for each in branches}
+        theirs = {branch.name: branch for branch in branches if branch.ref.startswith(REMOTE)}
+        known = theirs or {branch.name: branch for branch in branches}
         usual = next((known[name] for name in _DEFAULTS if name in known), None)
         if not theirs:
-            checked_out = next((each for each in branches if each.is_current), None)
+            checked_out = next((branch for branch in branches if branch.is_current), None)
             return usual or (None if self._ask("remote") else checked_out)
         head = self._head_of_origin(theirs)
         if head is None and known.keys() >= set(_DEFAULTS):
@@ -290,7 +290,7 @@ class Repository:
 
     def is_part_of(self, commit: str, branches: Sequence[Branch]) -> bool:
         """Is `commit` part of the history of one of `branches`?"""
-        refs = [each.ref for each in branches]
+        refs = [branch.ref for branch in branches]
         return bool(refs) and bool(self._ask("for-each-ref", "--count=1", f"--contains={commit}", "--", *refs))
 
     def subject(self, commit: str) -> str:

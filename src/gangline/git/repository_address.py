@@ -40,7 +40,7 @@ class RepositoryAddress:
     def holds(self, store_url: str) -> bool:
         """Whether a store lies inside of the repository, so that no other repository has it."""
         folder = Path(store_url.removeprefix("file:"))
-        return store_url.startswith("file:") and any(folder.is_relative_to(each) for each in self.places)
+        return store_url.startswith("file:") and any(folder.is_relative_to(place) for place in self.places)
 
 
 def read_address(folder: Path) -> RepositoryAddress | None:

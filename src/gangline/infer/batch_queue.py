@@ -110,7 +110,10 @@ class BatchQueue:
             first = self._waiting[0]
             until, shapes = time.monotonic() + self._wait_seconds, first.shapes
             while not self._ends:
-                if sum(each.num_samples for each in self._waiting if each.shapes == shapes) >= self._most_samples:
+                if (
+                    sum(request.num_samples for request in self._waiting if request.shapes == shapes)
+                    >= self._most_samples
+                ):
                     break
                 if not self._changed.wait(until - time.monotonic()) and time.monotonic() >= until:
                     break
@@ -121,13 +124,13 @@ class BatchQueue:
         taken: list[_Request] = []
         kept: deque[_Request] = deque()
         total = 0
-        for each in self._waiting:
-            fits = each.shapes == shapes and (not taken or total + each.num_samples <= self._most_samples)
+        for request in self._waiting:
+            fits = request.shapes == shapes and (not taken or total + request.num_samples <= self._most_samples)
             if fits:
-                taken.append(each)
-                total += each.num_samples
+                taken.append(request)
+                total += request.num_samples
             else:
-                kept.append(each)
+                kept.append(request)
         self._waiting = kept
         self.counts.waiting = len(kept)
         return taken
@@ -144,9 +147,9 @@ class BatchQueue:
         else:
             self.counts.last_samples = sum(rows)
             self.counts.answered += len(rows)
-            for each, found in zip(requests, outputs, strict=True):
-                if each.answer.set_running_or_notify_cancel():  # else its caller went away
-                    each.answer.set_result((version, found))
+            for request, output in zip(requests, outputs, strict=True):
+                if request.answer.set_running_or_notify_cancel():  # else its caller went away
+                    request.answer.set_result((version, output))
 
     def _named(self, error: BaseException) -> ModelCallError:
         """What callers see of an error of the model; without memory, later batches are halved."""
@@ -158,6 +161,6 @@ class BatchQueue:
 
     def _fail(self, requests: Sequence[_Request], error: Exception) -> None:
         self.counts.failed += len(requests)
-        for each in requests:
-            if each.answer.set_running_or_notify_cancel():
-                each.answer.set_exception(error)
+        for request in requests:
+            if request.answer.set_running_or_notify_cancel():
+                request.answer.set_exception(error)

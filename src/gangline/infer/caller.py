@@ -45,8 +45,8 @@ class Caller:
 
     def close(self) -> None:
         """Close the connections of all threads."""
-        for each in self._connections:
-            each.close()
+        for connection in self._connections:
+            connection.close()
 
     def infer(self, body: bytes) -> tuple[int, bytes]:
         """Status and body of an answer; `NOT_ANSWERED`: the connection broke, or the answer is too long."""
@@ -106,9 +106,9 @@ class Caller:
         if not hasattr(self._own, "connection"):
             self._own.connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=ANSWER_SECONDS)
             self._connections.append(self._own.connection)
-        found: http.client.HTTPConnection = self._own.connection
-        found.close()
-        return found
+        connection: http.client.HTTPConnection = self._own.connection
+        connection.close()
+        return connection
 
     def _request(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         connection = getattr(self._own, "connection", None) or self._connection()
@@ -126,8 +126,13 @@ class Caller:
 def request_body(batch: "Mapping[str, ndarray]") -> bytes:
     """A request of the Open Inference Protocol v2, as JSON."""
     inputs = [
-        {"name": name, "shape": list(each.shape), "datatype": DATATYPES[str(each.dtype)], "data": each.ravel().tolist()}
-        for name, each in batch.items()
+        {
+            "name": name,
+            "shape": list(array.shape),
+            "datatype": DATATYPES[str(array.dtype)],
+            "data": array.ravel().tolist(),
+        }
+        for name, array in batch.items()
     ]
     return json.dumps({"inputs": inputs}).encode()
 

@@ -39,11 +39,11 @@ def check_inputs(specs: Mapping[str, TensorSpec], batch: "Arrays") -> int:
     if specs and (missing or unknown):
         raise RequestError(f"wanted the inputs {', '.join(sorted(specs))}; missing {missing}, unknown {unknown[:5]}")
     for name, spec in specs.items():
-        found = batch[name]
-        if str(found.dtype) != spec.dtype:
-            raise RequestError(f"input {name}: wanted {_named(spec.dtype)}, found {_named(str(found.dtype))}")
-        if not spec.fits(found):
-            raise RequestError(f"input {name}: wanted shape {list(spec.shape)}, found {list(found.shape)}")
+        array = batch[name]
+        if str(array.dtype) != spec.dtype:
+            raise RequestError(f"input {name}: wanted {_named(spec.dtype)}, found {_named(str(array.dtype))}")
+        if not spec.fits(array):
+            raise RequestError(f"input {name}: wanted shape {list(spec.shape)}, found {list(array.shape)}")
     rows = {each.shape[0] if each.ndim else 0 for each in batch.values()}
     if len(rows) != 1 or 0 in rows:
         raise RequestError(f"wanted as many samples, at least one, in every input; found {sorted(rows)}")
@@ -52,7 +52,7 @@ def check_inputs(specs: Mapping[str, TensorSpec], batch: "Arrays") -> int:
 
 def shapes_of(batch: "Arrays") -> tuple[tuple[str, str, tuple[int, ...]], ...]:
     """What two requests must have in common to be one batch."""
-    return tuple((name, str(each.dtype), each.shape[1:]) for name, each in sorted(batch.items()))
+    return tuple((name, str(array.dtype), array.shape[1:]) for name, array in sorted(batch.items()))
 
 
 def join(batches: "Sequence[Arrays]") -> "dict[str, ndarray]":
@@ -61,7 +61,7 @@ def join(batches: "Sequence[Arrays]") -> "dict[str, ndarray]":
 
     if len(batches) == 1:
         return dict(batches[0])
-    return {name: np.concatenate([each[name] for each in batches]) for name in batches[0]}
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
 def split(outputs: "Arrays", rows: Sequence[int]) -> "list[dict[str, ndarray]]":
@@ -71,12 +71,12 @@ def split(outputs: "Arrays", rows: Sequence[int]) -> "list[dict[str, ndarray]]":
         ValueError: An output has not one row for each sample.
     """
     total = sum(rows)
-    for name, each in outputs.items():
-        if each.ndim == 0 or each.shape[0] != total:
-            raise ValueError(f"output {name} has shape {list(each.shape)} for {total} samples")
+    for name, output in outputs.items():
+        if output.ndim == 0 or output.shape[0] != total:
+            raise ValueError(f"output {name} has shape {list(output.shape)} for {total} samples")
     starts = [sum(rows[:number]) for number in range(len(rows))]
     return [
-        {name: each[start : start + count] for name, each in outputs.items()}
+        {name: array[start : start + count] for name, array in outputs.items()}
         for start, count in zip(starts, rows, strict=True)
     ]
 

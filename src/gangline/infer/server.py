@@ -70,7 +70,7 @@ class ServedModel(Model):  # type: ignore[misc]  # kserve has no types
             raise HTTPException(429, str(error), {"Retry-After": "1"}) from error
         except ModelCallError as error:
             raise InferenceError(str(error)) from error
-        wanted = {each.name for each in payload.request_outputs or ()}
+        wanted = {output.name for output in payload.request_outputs or ()}
         if unknown := wanted - outputs.keys():
             raise InvalidInput(f"wanted outputs of {', '.join(sorted(outputs))}, found {sorted(unknown)[:5]}")
         return InferResponse(
@@ -78,7 +78,7 @@ class ServedModel(Model):  # type: ignore[misc]  # kserve has no types
             model_name=self.name,
             model_version=str(version),
             infer_outputs=[
-                _output(name, each) for name, each in sorted(outputs.items()) if not wanted or name in wanted
+                _output(name, array) for name, array in sorted(outputs.items()) if not wanted or name in wanted
             ],
             use_binary_outputs=payload.use_binary_outputs,
             requested_outputs=payload.request_outputs,
@@ -109,8 +109,8 @@ def _output(name: str, array: "ndarray") -> InferOutput:
 
 def _described(specs: "Mapping[str, TensorSpec]") -> list[dict[str, Any]]:
     return [
-        {"name": name, "datatype": DATATYPES[each.dtype], "shape": list(each.shape)}
-        for name, each in sorted(specs.items())
+        {"name": name, "datatype": DATATYPES[spec.dtype], "shape": list(spec.shape)}
+        for name, spec in sorted(specs.items())
     ]
 
 
@@ -252,13 +252,13 @@ class _Server:
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        found = socket.create_server((host, port), family=family, backlog=2048)
+        sock = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {host}:{port}: {error.strerror}; another [infer] port in site.toml, or --port, works"
         ) from error
-    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does so for sockets that it made itself
-    return found
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does so for sockets that it made itself
+    return sock
 
 
 def forget_code(code: Path | None) -> None:

@@ -126,8 +126,8 @@ def _watched(servers: list[Server]) -> Iterator[None]:
 
     def watch() -> None:
         while not ends.wait(_LOOK_SECONDS):
-            for each in servers:
-                each.look()
+            for server in servers:
+                server.look()
 
     thread = threading.Thread(target=watch, name="memory", daemon=True)
     thread.start()

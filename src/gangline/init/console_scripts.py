@@ -93,8 +93,12 @@ def _sub_commands(tree: ast.Module) -> Iterator[str]:
                 tables |= {table.id} if isinstance(table, ast.Name) else set()
                 yield from _keys(table)
             case ast.FunctionDef(name=name, decorator_list=decorators):
-                has_group = has_group or any(_is_called(each, "group") for each in decorators)
-                found = [each for each in decorators if _is_called(each, "command") and not _is_plain(each)]
+                has_group = has_group or any(_is_called(decorator, "group") for decorator in decorators)
+                found = [
+                    decorator
+                    for decorator in decorators
+                    if _is_called(decorator, "command") and not _is_plain(decorator)
+                ]
                 decorated += [_named(found[0]) or name] if found else []
     if has_group or len(decorated) > 1:  # a single command of typer has no name
         yield from decorated

@@ -59,15 +59,15 @@ class DeclaredStage:
 
 def declared_stages(files: Mapping[str, bytes]) -> tuple[list[DeclaredStage], list[str]]:
     """Stages in the order of their files, and notes on files that could not be read."""
-    found: list[DeclaredStage] = []
+    stages: list[DeclaredStage] = []
     notes: list[str] = []
     for name, read in ((DVC, _of_dvc), (MLFLOW, _of_mlflow)):
         if name in files:
             try:
-                found += read(files)
+                stages += read(files)
             except ValueError as error:
                 notes.append(f"{name} is not read: {error}")
-    return found, notes
+    return stages, notes
 
 
 def _of_dvc(files: Mapping[str, bytes]) -> Iterator[DeclaredStage]:
@@ -204,7 +204,9 @@ class DvcData:
         if CONFIG not in files:
             return DvcData()
         try:
-            pointers = [each for path, data in files.items() if is_dvc_file(path) for each in read_dvc_file(path, data)]
+            pointers = [
+                pointer for path, data in files.items() if is_dvc_file(path) for pointer in read_dvc_file(path, data)
+            ]
             if LOCK in files:
                 pointers += read_lock(LOCK, files[LOCK], files.get(STAGES))
             url = source_url(read_remotes(files[CONFIG]).url_of(None), base)
@@ -214,16 +216,16 @@ class DvcData:
 
     def tracks(self, path: str) -> bool:
         """Whether DVC has the path, so that git ignores it for good reason."""
-        return any(f"{path}/".startswith(f"{each.path}/") for each in self.pointers)
+        return any(f"{path}/".startswith(f"{pointer.path}/") for pointer in self.pointers)
 
     def notes(self, reads: Sequence[str]) -> Iterator[str]:
         """Advice for the owner, whose script reads the paths `reads`."""
         if self.problem:
             yield f"data of DVC are not found: {self.problem}"
-        placed = sorted(each.path for each in self.pointers if not each.is_output)
+        placed = sorted(pointer.path for pointer in self.pointers if not pointer.is_output)
         made = [
-            each for each in self.pointers
-            if each.is_output and any(f"{path}/".startswith(f"{each.path}/") for path in reads)
+            pointer for pointer in self.pointers
+            if pointer.is_output and any(f"{path}/".startswith(f"{pointer.path}/") for path in reads)
         ]  # fmt: skip
         if placed:
             more = f" and {len(placed) - _SHOWN} more" if len(placed) > _SHOWN else ""
@@ -232,7 +234,7 @@ class DvcData:
                 f' [source.dvc] url = "{self.url}"'
             )
         if made:
-            globs = ", ".join(f'"{each.path}/**"' if each.is_folder else f'"{each.path}"' for each in made)
+            globs = ", ".join(f'"{pointer.path}/**"' if pointer.is_folder else f'"{pointer.path}"' for pointer in made)
             yield (
                 f'dvc.lock has what other stages wrote; a run gets it by project.include = ["**", {globs}] and'
                 f' [source.dvc] url = "{self.url}" of site.toml'

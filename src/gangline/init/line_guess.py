@@ -128,11 +128,11 @@ def _stage(
     entries: Mapping[str, ConsoleScript],
 ) -> DeclaredStage | None:  # fmt: skip
     """Choose a training stage: `main`, else the last that writes metrics, else the last; None if no command fits."""
-    taken = [each for each in stages if each.words and wanted in (None, each.script)]
-    read = [(each, script) for each in taken if (script := parsed.script(each.script)) is not None]
-    trains = [each for each, script in read if likelihood(script, entries.get(each.script)) > 0]
-    trains = trains or [each for each, _ in read]
-    ranked = sorted(trains, key=lambda each: (each.name == "main", each.metrics is not None))
+    taken = [stage for stage in stages if stage.words and wanted in (None, stage.script)]
+    read = [(stage, script) for stage in taken if (script := parsed.script(stage.script)) is not None]
+    trains = [stage for stage, script in read if likelihood(script, entries.get(stage.script)) > 0]
+    trains = trains or [stage for stage, _ in read]
+    ranked = sorted(trains, key=lambda train: (train.name == "main", train.metrics is not None))
     return ranked[-1] if ranked else None
 
 
@@ -140,8 +140,8 @@ def _as_declared(script: Script, stage: DeclaredStage) -> Script:
     """The script with the values that its command gives to options, and with what it is said to read."""
     given = dict(pairwise(stage.words)) | dict(word.split("=", 1) for word in stage.words if "=" in word)
     options = tuple(
-        replace(each, default=int(given[each.name])) if given.get(each.name, "").isdecimal() else each
-        for each in script.options
+        replace(option, default=int(given[option.name])) if given.get(option.name, "").isdecimal() else option
+        for option in script.options
     )
     numbers: dict[str, int | None] = {**script.numbers, **stage.numbers}
     return replace(script, options=options, numbers=numbers, reads=(*script.reads, *stage.reads))
@@ -158,7 +158,9 @@ def _command(choice: ScriptChoice, entry: ConsoleScript | None) -> Iterable[Gues
     start = ["-m", ".".join(path.with_suffix("").parts)] if module else [script.path]
     if entry:
         start = entry.words
-    required = [] if entry and entry.command else [word for each in script.required for word in _known_options(each)]
+    required = (
+        [] if entry and entry.command else [word for option in script.required for word in _known_options(option)]
+    )
     endless = bounding_option(script)
     steps = [endless.name, str(FIRST_STEPS)] if endless else []
     seed = [script.seed_option, "{seed}"] if script.seed_option else []
@@ -172,7 +174,7 @@ def _command(choice: ScriptChoice, entry: ConsoleScript | None) -> Iterable[Gues
 def _command_origin(choice: ScriptChoice, entry: ConsoleScript | None, saves: Iterable[str]) -> tuple[str, bool]:
     """Where the words of the command come from, and whether all of them come from the repository."""
     script = choice.script
-    unknown = [each.name for each in script.required if _placeholder(each) == "?"]
+    unknown = [option.name for option in script.required if _placeholder(option) == "?"]
     if unknown:
         why = f"a value for {', '.join(unknown)}: {script.options_path} needs one"
     elif entry and entry.command:
@@ -181,7 +183,7 @@ def _command_origin(choice: ScriptChoice, entry: ConsoleScript | None, saves: It
         why = f"{entry.name} of {entry.pyproject}"
     else:
         why = ", ".join(filter(None, [SCRIPT_KINDS[script.kind][0], script.sign]))
-        if wants := [each.name for each in script.required]:
+        if wants := [option.name for option in script.required]:
             why += f"; it wants {', '.join(wants)}"
     why += "".join(f"; {flag}, or it saves nothing" for flag in saves)
     if choice.has_equals and not unknown:
@@ -243,12 +245,12 @@ def _written(script: Script, stage: DeclaredStage | None) -> Iterable[GuessedKey
 
 
 def _metrics_file(script: Script) -> str | None:
-    return next((each for each in sorted(script.texts) if _METRICS.fullmatch(each)), None)
+    return next((text for text in sorted(script.texts) if _METRICS.fullmatch(text)), None)
 
 
 def _globs(script: Script) -> list[str]:
-    files = {each for each in script.texts if _OUTPUT.fullmatch(each)} - {_metrics_file(script)}
-    return sorted(f"{each}**" if each.endswith("/") else each for each in files)
+    files = {text for text in script.texts if _OUTPUT.fullmatch(text)} - {_metrics_file(script)}
+    return sorted(f"{file}**" if file.endswith("/") else file for file in files)
 
 
 def _known_options(option: ScriptOption) -> list[str]:
@@ -293,7 +295,7 @@ def _only_defines(script: Script, entry: ConsoleScript | None) -> Iterable[str]:
 
 
 def _other_stages(stages: Iterable[DeclaredStage], stage: DeclaredStage | None) -> Iterable[str]:
-    others = [str(each) for each in stages if each is not stage]
+    others = [str(declared_stage) for declared_stage in stages if declared_stage is not stage]
     if others and stage:
         yield f"a run does not start {', '.join(others)}: what {stage.name} needs of them has to be in the commit"
     elif others:
@@ -411,8 +413,8 @@ def bounding_option(script: Script) -> ScriptOption | None:
 def line_text(guess: LineGuess) -> str:
     """All tables of the proposal."""
     blocks = []
-    for table, keys in groupby(guess.keys, key=lambda each: each.table):
-        blocks.append("\n".join([f"[{table}]", *(_key(each) for each in keys)]))
+    for table, keys in groupby(guess.keys, key=lambda key: key.table):
+        blocks.append("\n".join([f"[{table}]", *(_key(key) for key in keys)]))
     return "\n".join(blocks) + "\n"
 
 

@@ -94,8 +94,8 @@ def _command(files: Mapping[str, bytes], tracked: Collection[str]) -> str:
     if "setup.py" in top:
         return f"{compiles} setup.py {then}"
     if conda := next((path for path in CONDA if path in top), None):
-        found = re.search(rb"^name:\s*([\w.-]+)", files.get(conda, b""), re.MULTILINE)
-        name = found[1].decode() if found else "NAME"
+        match = re.search(rb"^name:\s*([\w.-]+)", files.get(conda, b""), re.MULTILINE)
+        name = match[1].decode() if match else "NAME"
         return f"of conda's {conda}, conda run -n {name} pip list --format freeze | {compiles} - {then}"
     return f"list what it imports in requirements.in, then {compiles} requirements.in {then}"
 

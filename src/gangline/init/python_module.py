@@ -71,17 +71,17 @@ class PythonModule:
 
 def read_module(path: str, tree: ast.Module) -> PythonModule:
     """Facts of the parsed file at `path`."""
-    found = _Reader()
+    reader = _Reader()
     for statement in tree.body:
-        found.read(statement, MAIN if _is_main_guard(statement) else TOP)
-    origins = {each.bound: (_origin(each), each.name or "") for each in found.imports}
-    calls = {name: tuple(_call(each, origins) for each in nodes) for name, nodes in found.calls.items()}
-    scopes = {name: Scope(names=frozenset(found.names[name]), calls=calls.get(name, ())) for name in found.names}
-    has_main = MAIN in found.names
-    begins = not found.handed.isdisjoint(scopes) or any(_STARTS.fullmatch(each.name) for each in calls.get(TOP, ()))
+        reader.read(statement, MAIN if _is_main_guard(statement) else TOP)
+    origins = {each.bound: (_origin(each), each.name or "") for each in reader.imports}
+    calls = {name: tuple(_call(node, origins) for node in nodes) for name, nodes in reader.calls.items()}
+    scopes = {name: Scope(names=frozenset(reader.names[name]), calls=calls.get(name, ())) for name in reader.names}
+    has_main = MAIN in reader.names
+    begins = not reader.handed.isdisjoint(scopes) or any(_STARTS.fullmatch(call.name) for call in calls.get(TOP, ()))
     return PythonModule(
-        path=path, imports=tuple(found.imports), scopes=scopes,
-        bases={name: tuple(_call(each, origins) for each in bases) for name, bases in found.bases.items()},
+        path=path, imports=tuple(reader.imports), scopes=scopes,
+        bases={name: tuple(_call(base, origins) for base in bases) for name, bases in reader.bases.items()},
         has_main=has_main, only_defines=all(isinstance(each, _DEFINES) or _is_text(each) for each in tree.body),
         begins=begins,
         trains=any(_TRAINS.fullmatch(call.name) for scope in scopes.values() for call in scope.calls),

@@ -48,8 +48,8 @@ def search_ranks(used: UsedModules) -> RankSearch:
     """Kind of a script, by its own code first, then by that of the modules that it uses."""
     num_modules, not_seen = len(used.modules) - 1, _not_seen(used)
     bases: dict[str, list[Call]] = {}
-    for name, found in ((name, found) for module in used.modules for name, found in module.bases.items()):
-        bases.setdefault(name, []).extend(found)
+    for name, calls in ((name, base) for module in used.modules for name, base in module.bases.items()):
+        bases.setdefault(name, []).extend(calls)
     own = {name for module in used.modules for name in module.scopes} | bases.keys()
     for module in used.modules:
         for kind, line in _signs(list(used.calls(module)), bases, own):
@@ -76,11 +76,11 @@ def _signs(
         yield from ((kind, line) for kind, line in trainers if kind == wanted)
     yield from (("spawns", each.line) for each, top in tops if each.name == "spawn" and top.startswith("torch"))
     yield from (("tf.distribute", each.line) for each, _ in tops if each.name == "MultiWorkerMirroredStrategy")
-    for each, top in tops:
-        if each.name == "initialize" and each.module.startswith("jax.distributed"):
-            yield "jax.distributed", each.line
-        elif (each.name in _RANKS and each.name not in own) or (each.name == "initialize" and top == "deepspeed"):
-            yield "torchrun", each.line
+    for call, top in tops:
+        if call.name == "initialize" and call.module.startswith("jax.distributed"):
+            yield "jax.distributed", call.line
+        elif (call.name in _RANKS and call.name not in own) or (call.name == "initialize" and top == "deepspeed"):
+            yield "torchrun", call.line
 
 
 def _trainer_kind(call: Call, bases: Mapping[str, Sequence[Call]], depth: int = 4) -> str:
@@ -96,7 +96,7 @@ def _trainer_kind(call: Call, bases: Mapping[str, Sequence[Call]], depth: int = 
 
 def _not_seen(used: UsedModules) -> str:
     tops = {each.module.partition(".")[0] for module in used.modules for each in module.imports if not each.level}
-    calls = {each.name for module in used.modules for each in used.calls(module)}
+    calls = {call.name for module in used.modules for call in used.calls(module)}
     own = {part for module in used.modules for part in module.path.split("/")}
     found = [f"what {name} starts" for name in sorted((tops & _MAY_START) - own)]
     found += [f"what it loads by {name}" for name in sorted(calls & _HIDDEN)]

@@ -61,12 +61,12 @@ def read_script(
     written = tuple(_written(nodes, known))
     return Script(
         path=module.path, module=module,
-        relative=any(isinstance(each, ast.ImportFrom) and each.level > 0 for each in nodes),
+        relative=any(isinstance(node, ast.ImportFrom) and node.level > 0 for node in nodes),
         options=options, options_path=options_path, numbers=_numbers(nodes), shared=frozenset(_shared(nodes)),
         texts=written, reads=tuple(sorted(set(_read(nodes, known, options)) - set(written))),
         needs_nccl=_needs_nccl(nodes, known), takes_words=not options and _takes_words(nodes),
-        reads_seed=any(isinstance(each, ast.Constant) and each.value == "GANGLINE_SEED" for each in nodes),
-        by_hydra=any(isinstance(each, ast.FunctionDef) and any(map(_is_hydra, each.decorator_list)) for each in nodes),
+        reads_seed=any(isinstance(node, ast.Constant) and node.value == "GANGLINE_SEED" for node in nodes),
+        by_hydra=any(isinstance(node, ast.FunctionDef) and any(map(_is_hydra, node.decorator_list)) for node in nodes),
     )  # fmt: skip
 
 
@@ -86,14 +86,14 @@ def _is_hydra(decorator: ast.expr) -> bool:
 def _options(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
     """Arguments of argparse, click and similar libraries."""
     yield from _fields(nodes)
-    for each in nodes:
-        if not isinstance(each, ast.Call) or _called(each) not in ("add_argument", "option", "argument"):
+    for node in nodes:
+        if not isinstance(node, ast.Call) or _called(node) not in ("add_argument", "option", "argument"):
             continue
-        names = [name for arg in each.args if isinstance(name := _constant(arg), str)]
+        names = [name for arg in node.args if isinstance(name := _constant(arg), str)]
         if not names:
             continue
         name = max(names, key=len)
-        given = {keyword.arg: keyword.value for keyword in each.keywords}
+        given = {keyword.arg: keyword.value for keyword in node.keywords}
         settings = {name: _constant(value) for name, value in given.items()}
         many = settings.get("nargs") in ("?", "*", "...") or last_name(given.get("nargs")) == "REMAINDER"
         is_flag = settings.get("action") == "store_true" or settings.get("is_flag") is True
@@ -106,10 +106,10 @@ def _fields(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
     """Fields of the classes that are handed to tyro or HfArgumentParser, which make options of them."""
     parsers = [each for each in nodes if isinstance(each, ast.Call) and _called(each) in _FIELD_PARSERS]
     parsed = {last_name(name) for parser in parsers for arg in parser.args for name in ast.walk(arg)}
-    for each in nodes:
-        if not isinstance(each, ast.ClassDef) or each.name not in parsed:
+    for node in nodes:
+        if not isinstance(node, ast.ClassDef) or node.name not in parsed:
             continue
-        for field in each.body:
+        for field in node.body:
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
                 default, required = _default(field.value), field.value is None
                 yield ScriptOption(
@@ -128,8 +128,8 @@ def _default(node: ast.expr | None) -> Any:
 
 def _takes_words(nodes: list[ast.AST]) -> bool:
     """Whether it indexes `sys.argv` or asks for its length."""
-    held = (each.value for each in nodes if isinstance(each, ast.Subscript))
-    asked = (arg for each in nodes if isinstance(each, ast.Call) and _called(each) == "len" for arg in each.args)
+    held = (node.value for node in nodes if isinstance(node, ast.Subscript))
+    asked = (arg for node in nodes if isinstance(node, ast.Call) and _called(node) == "len" for arg in node.args)
     return any(last_name(each) == "argv" for each in (*held, *asked))
 
 
@@ -161,8 +161,8 @@ def _whole(node: ast.expr) -> int | None:
 
 def _shared(nodes: list[ast.AST]) -> Iterator[str]:
     """Names that are divided by the number of ranks: `steps //= world_size`, `batch_size / num_gpus`."""
-    for each in nodes:
-        match each:
+    for node in nodes:
+        match node:
             case ast.AugAssign(op=ast.FloorDiv() | ast.Div(), target=whole, value=by):
                 pass
             case ast.BinOp(op=ast.FloorDiv() | ast.Div(), left=whole, right=by):
@@ -185,7 +185,7 @@ def _known_texts(nodes: list[ast.AST], options: Iterable[ScriptOption]) -> dict[
     assigned = [
         *_assigned(nodes),
         *_defaults(nodes),
-        *((each.key, ast.Constant(each.default)) for each in options if each.default is not ...),
+        *((option.key, ast.Constant(option.default)) for option in options if option.default is not ...),
     ]
     for name, node in assigned:
         if last_name(node) != name and not (isinstance(node, ast.Constant) and node.value is None):
@@ -201,13 +201,13 @@ def _known_texts(nodes: list[ast.AST], options: Iterable[ScriptOption]) -> dict[
 
 def _assigned(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
     """Names of variables, attributes and keyword arguments, with the assigned expression."""
-    for each in nodes:
-        if isinstance(each, ast.Assign):
-            yield from ((name, each.value) for target in each.targets if (name := last_name(target)))
-        elif isinstance(each, ast.AnnAssign) and each.value is not None and (name := last_name(each.target)):
-            yield name, each.value
-        elif isinstance(each, ast.Call):
-            yield from ((keyword.arg, keyword.value) for keyword in each.keywords if keyword.arg)
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            yield from ((name, node.value) for target in node.targets if (name := last_name(target)))
+        elif isinstance(node, ast.AnnAssign) and node.value is not None and (name := last_name(node.target)):
+            yield name, node.value
+        elif isinstance(node, ast.Call):
+            yield from ((keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg)
 
 
 def _defaults(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
@@ -223,13 +223,13 @@ def _defaults(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
 
 def _written(nodes: list[ast.AST], known: Mapping[str, str]) -> Iterator[str]:
     """Paths in calls that write."""
-    for each in nodes:
-        if not isinstance(each, ast.Call):
+    for node in nodes:
+        if not isinstance(node, ast.Call):
             continue
-        if _called(each) in _WRITERS or _opens_to_write(each):
-            texts = [_path_text(arg, known) for arg in each.args]
+        if _called(node) in _WRITERS or _opens_to_write(node):
+            texts = [_path_text(arg, known) for arg in node.args]
             yield from (text for text in texts if PurePosixPath(text).suffix and len(text) < _MOST_PATH)
-        for keyword in each.keywords:
+        for keyword in node.keywords:
             if keyword.arg in _FOLDERS and isinstance(folder := _constant(keyword.value), str):
                 yield f"{folder}/"
 
@@ -241,10 +241,10 @@ def _opens_to_write(call: ast.Call) -> bool:
 
 def _read(nodes: list[ast.AST], known: Mapping[str, str], options: Iterable[ScriptOption]) -> Iterator[str]:
     """Paths in calls that read, and those in variables and options named as data."""
-    for each in nodes:
-        if isinstance(each, ast.Call) and each.args and _called(each) in _READERS and not _opens_to_write(each):
-            yield from _inner_path(_path_text(each.args[0], known))
-    texts = ((each.key, each.default) for each in options if isinstance(each.default, str))
+    for node in nodes:
+        if isinstance(node, ast.Call) and node.args and _called(node) in _READERS and not _opens_to_write(node):
+            yield from _inner_path(_path_text(node.args[0], known))
+    texts = ((option.key, option.default) for option in options if isinstance(option.default, str))
     for name, text in (*known.items(), *texts):
         if _DATA.search(name) and ("/" in text or PurePosixPath(text).suffix):
             yield from _inner_path(str(PurePosixPath(text)))
@@ -301,9 +301,9 @@ def _needs_nccl(nodes: list[ast.AST], known: Mapping[str, str]) -> bool:
     """Whether its process group has only the backend NCCL."""
     backends = [
         _text_of(value, known)
-        for each in nodes
-        if isinstance(each, ast.Call) and _called(each) == "init_process_group"
-        for value in [*each.args[:1], *(keyword.value for keyword in each.keywords if keyword.arg == "backend")]
+        for node in nodes
+        if isinstance(node, ast.Call) and _called(node) == "init_process_group"
+        for value in [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "backend")]
     ]
     return backends == ["nccl"]
 
@@ -338,8 +338,8 @@ class PythonFiles:
         for module in used.modules:
             if any(call.name in OPTION_CALLS for call in used.calls(module)):
                 tree = parse(self._files[module.path])
-                if tree is not None and (found := read_options(tree)):
-                    yield found, module.path
+                if tree is not None and (options := read_options(tree)):
+                    yield options, module.path
 
 
 def is_in_package(path: str, files: Collection[str]) -> bool:

@@ -56,15 +56,15 @@ def choose_script(
     paths = [path for path in files if path.endswith(".py") and is_source(path)]
     likely = [path for path in paths if path in entries or b"__main__" in files[path] or not is_in_package(path, files)]
     searched = _searched(parsed, likely, entries) or _searched(parsed, paths, entries)
-    scored = {each.path: likelihood(each, entries.get(each.path)) for each in searched}
+    scored = {script.path: likelihood(script, entries.get(script.path)) for script in searched}
     ranked = sorted(
-        (each for each in searched if scored[each.path] > 0),
-        key=lambda each: (is_late(each.path), -scored[each.path], each.path.count("/"), each.path),
+        (script for script in searched if scored[script.path] > 0),
+        key=lambda script: (is_late(script.path), -scored[script.path], script.path.count("/"), script.path),
     )
     if not ranked:
         raise refusal(_none_found(files, paths))
     first, *others = ranked
-    has_equals = any(_rank(each, scored) == _rank(first, scored) for each in others)
+    has_equals = any(_rank(other, scored) == _rank(first, scored) for other in others)
     return ScriptChoice(script=first, others=tuple(others[:_MOST_OTHERS]), has_equals=has_equals)
 
 
@@ -73,10 +73,19 @@ def _searched(
 ) -> list[Script]:  # fmt: skip
     """Scripts among `paths`, the likeliest by their own text."""
     modules = [module for path in paths if (module := parsed.module(path)) is not None]
-    likely = [each for each in modules if _likelihood(each, "torchrun", entries.get(each.path)) > 0]
-    likely.sort(key=lambda each: (is_late(each.path), -_likelihood(each, "torch", entries.get(each.path))))
-    found = (parsed.script(each.path) for each in likely[:_MOST_SEARCHED])
-    return [each for each in found if each is not None]
+    likely = [
+        python_module
+        for python_module in modules
+        if _likelihood(python_module, "torchrun", entries.get(python_module.path)) > 0
+    ]
+    likely.sort(
+        key=lambda python_module: (
+            is_late(python_module.path),
+            -_likelihood(python_module, "torch", entries.get(python_module.path)),
+        )
+    )
+    scripts = (parsed.script(python_module.path) for python_module in likely[:_MOST_SEARCHED])
+    return [script for script in scripts if script is not None]
 
 
 def likelihood(script: Script, entry: ConsoleScript | None = None) -> int:
@@ -117,9 +126,9 @@ def _words(path: str) -> list[str]:
 def _named(files: Mapping[str, bytes], parsed: PythonFiles, wanted: str) -> Script:
     if wanted not in files:
         raise UsageError(f"--script: wanted a tracked file, found no {wanted!r}; git add it, or name another")
-    if (found := parsed.script(wanted)) is None:
+    if (script := parsed.script(wanted)) is None:
         raise refusal(f"--script {wanted}: wanted Python that this interpreter reads, found a syntax error")
-    return found
+    return script
 
 
 def is_source(path: str) -> bool:

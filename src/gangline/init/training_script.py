@@ -119,15 +119,20 @@ class Script:
     @property
     def endless(self) -> ScriptOption | None:
         """Option of its steps whose default is no number of them: None, 0 or -1, which often mean no end."""
-        options = [each for each in self.options if each.key in _STEPS and each.name.startswith("--")]
+        options = [option for option in self.options if option.key in _STEPS and option.name.startswith("--")]
         return next(
-            (each for each in options if each.default in (None, 0, -1) and not (each.required or each.is_flag)), None
+            (
+                option
+                for option in options
+                if option.default in (None, 0, -1) and not (option.required or option.is_flag)
+            ),
+            None,
         )
 
     @property
     def total_batch(self) -> str | None:
         """Option or name of a batch that may be counted in tokens; None if it has none."""
-        options = (each.name for each in self.options if each.key in _TOTAL_BATCH)
+        options = (option.name for option in self.options if option.key in _TOTAL_BATCH)
         return next(options, None) or next((name for name in _TOTAL_BATCH if name in self.numbers), None)
 
     def number(self, what: str) -> tuple[int, str] | None:
@@ -135,7 +140,10 @@ class Script:
 
         With `total_timesteps`, `num_steps` and the like are those of a rollout.
         """
-        if what == "steps" and "total_timesteps" in {*self.numbers, *(each.key for each in self.options)}:
+        if what == "steps" and "total_timesteps" in {
+            *self.numbers,
+            *(script_option.key for script_option in self.options),
+        }:
             return None
         names = {
             "steps": _STEPS,
@@ -152,13 +160,13 @@ class Script:
     @property
     def accumulation(self) -> str | None:
         """Option or name of its gradient accumulation; None if it has none."""
-        options = (each.name for each in self.options if each.key in _ACCUMULATES)
+        options = (option.name for option in self.options if option.key in _ACCUMULATES)
         return next(options, None) or next((name for name in _ACCUMULATES if name in self.numbers), None)
 
     @property
     def seed(self) -> ScriptOption | None:
         """Option that takes the seed, such as `--seed`; None if it has none."""
-        return next((each for each in self.options if each.key in _SEED and each.name.startswith("--")), None)
+        return next((option for option in self.options if option.key in _SEED and option.name.startswith("--")), None)
 
     @property
     def seed_option(self) -> str | None:
@@ -168,9 +176,9 @@ class Script:
     @property
     def save_flag(self) -> str | None:
         """Flag that turns saving on; None if it has none."""
-        return next((each.name for each in self.options if each.is_flag and each.key in _SAVES), None)
+        return next((option.name for option in self.options if option.is_flag and option.key in _SAVES), None)
 
     @property
     def required(self) -> tuple[ScriptOption, ...]:
         """Options without which the script does not start."""
-        return tuple(each for each in self.options if each.required)
+        return tuple(option for option in self.options if option.required)

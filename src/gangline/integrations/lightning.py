@@ -163,7 +163,7 @@ class GanglineCallback(Joined, Callback):
             return
         logged = dict(trainer.callback_metrics)
         self._report(numbers_of(logged))
-        found = numbers_of({name: each for name, each in logged.items() if self._logged.get(name) is not each})
+        found = numbers_of({name: tensor for name, tensor in logged.items() if self._logged.get(name) is not tensor})
         if trainer.state.fn == TrainerFn.FITTING:
             self._validated = found
         elif trainer.ckpt_path:
@@ -188,9 +188,9 @@ class GanglineCallback(Joined, Callback):
         """Report the last validation as that of the checkpoints which were written after it, of the same weights."""
         if not (self.in_gang and self.program.rank == 0):
             return
-        found = [path for path in _checkpoints(trainer) if path.exists()]
-        times = {path: path.stat().st_mtime_ns for path in found}
-        new = [path for path in found if self._written.get(path) != times[path]]
+        paths = [path for path in _checkpoints(trainer) if path.exists()]
+        times = {path: path.stat().st_mtime_ns for path in paths}
+        new = [path for path in paths if self._written.get(path) != times[path]]
         self._written |= times
         if self._validated and new and self._holds_evaluated(model):
             for path in new:
@@ -205,7 +205,7 @@ class GanglineCallback(Joined, Callback):
 
 def _checkpoints(trainer: Trainer) -> Iterator[Path]:
     """Files that the trainer's own callbacks have written and keep."""
-    for each in trainer.checkpoint_callbacks:
-        if isinstance(each, ModelCheckpoint):
-            named = {*each.best_k_models, each.best_model_path, each.last_model_path}
+    for callback in trainer.checkpoint_callbacks:
+        if isinstance(callback, ModelCheckpoint):
+            named = {*callback.best_k_models, callback.best_model_path, callback.last_model_path}
             yield from (Path(name) for name in sorted(filter(None, named)))

@@ -116,12 +116,14 @@ class Keeper:
         starts = self._starts(start)
         self._spans += process_spans(
             dead, started, generation=self._current.generation, events=self._env.out / "ranks",
-            first=min(each.rank for each in starts),
+            first=min(rank_start.rank for rank_start in starts),
         )  # fmt: skip
         self._current, self._reason = start, start.reason
         write_rejoin(self._env.home, RejoinMessage(generation=start.generation, port=start.port))
-        lost = {each.rank for each in dead}
-        return Replacements(generation=start.generation, starts=tuple(each for each in starts if each.rank in lost))
+        lost = {rank_exit.rank for rank_exit in dead}
+        return Replacements(
+            generation=start.generation, starts=tuple(rank_start for rank_start in starts if rank_start.rank in lost)
+        )
 
     def report_failure(self, failed: RankExit | None, hang: Hang | None) -> None:
         if self._coordinator is not None:
@@ -190,7 +192,7 @@ class Keeper:
             process_reports=self._process_reports,
         )
         self._outcome = outcome = generation.run(starts)
-        first = min((each.rank for each in starts), default=0)
+        first = min((rank_start.rank for rank_start in starts), default=0)
         number = self._current.generation  # live replicas go through several
         self._spans += process_spans(
             outcome.exits, outcome.started, generation=number, events=self._env.out / "ranks", first=first,

@@ -66,17 +66,17 @@ def process_spans(
     `first`: lowest rank of this node in it; `stalled`: seconds of silence before the watchdog ended it.
     """
     spans = []
-    for each in exits:
-        ledger = last_ledger(events / f"{each.rank}.jsonl", generation)
+    for rank_exit in exits:
+        ledger = last_ledger(events / f"{rank_exit.rank}.jsonl", generation)
         span = ProcessSpan(
-            slot=each.rank - first,
+            slot=rank_exit.rank - first,
             generation=generation,
-            started=started[each.rank],
-            ended=each.mono,
+            started=started[rank_exit.rank],
+            ended=rank_exit.mono,
             booked=ledger["seconds"] if ledger else {},
             booked_at=ledger["mono"] if ledger else None,
             stalled=stalled,
-            clean=each.signal is None,
+            clean=rank_exit.signal is None,
         )
         spans.append(span)
     return spans
@@ -88,10 +88,10 @@ def _evidence(decision: RestartDecision, outcome: GenerationResult | None, *, lo
         return {}
     evidence: dict[str, Any] = {"processes": to_plain(outcome.processes)} if outcome.processes else {}
     if decision.exit_code == 0:
-        found = ((each.rank, final_exception(logs / f"{each.rank}.log")) for each in outcome.exits)
+        found = ((rank_exit.rank, final_exception(logs / f"{rank_exit.rank}.log")) for rank_exit in outcome.exits)
         traceback = next(({"traceback": {"rank": rank, "said": said}} for rank, said in found if said), {})
         return evidence | traceback | ({"leftovers": list(outcome.leftovers)} if outcome.leftovers else {})
-    exits = {str(each.rank): {"code": each.code, "signal": each.signal} for each in outcome.exits}
+    exits = {str(rank_exit.rank): {"code": rank_exit.code, "signal": rank_exit.signal} for rank_exit in outcome.exits}
     evidence |= {"exits": exits, "oom_kills": read_oom_kills()}
     if decision.culprit is not None:
         evidence["log"] = list(outcome.log)

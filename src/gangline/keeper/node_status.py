@@ -115,7 +115,7 @@ class NodeStatus:
 
     def redact_logs(self) -> None:
         """Remove secrets from the logs, after all ranks have ended."""
-        log_files.redact(self._logs, [each.encode() for each in self._secrets])
+        log_files.redact(self._logs, [secret.encode() for secret in self._secrets])
 
     def end(self, end: GangEnd) -> None:
         """Write the exit file and the termination message; durable when it returns."""

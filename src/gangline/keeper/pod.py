@@ -26,8 +26,8 @@ _SHM = "/dev/shm"  # noqa: S108  # only its size is read
 
 def preflight() -> str:
     """`locked memory unlimited · /dev/shm 1.07 GB · 8 cores · 2 GPUs`."""
-    found = [path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()]
-    return " · ".join((_locked(), _shm(), f"{len(os.sched_getaffinity(0))} cores", f"{len(found)} GPUs"))
+    paths = [path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()]
+    return " · ".join((_locked(), _shm(), f"{len(os.sched_getaffinity(0))} cores", f"{len(paths)} GPUs"))
 
 
 def _locked() -> str:
@@ -39,10 +39,10 @@ def _locked() -> str:
 def _shm() -> str:
     """Data loaders with workers and NCCL need it."""
     try:
-        found = os.statvfs(_SHM)
+        result = os.statvfs(_SHM)
     except OSError as error:
         return f"{_SHM} {error.strerror}"
-    return f"{_SHM} {format_bytes(found.f_blocks * found.f_frsize)}"
+    return f"{_SHM} {format_bytes(result.f_blocks * result.f_frsize)}"
 
 
 class _AskedToStop(GanglineError):

@@ -94,9 +94,11 @@ def rank_starts(
         log = environment.home / "logs" / f"{rank}.log"
         write_generation_header(log, rank=rank, generation=generation)
         mine = tracking_environ(shared | own, writes=rank == 0 and plan.role == "train", home=environment.home)
-        found = mine if plan.program.distributed else hide_torchrun_variables(mine)
+        torchrun_variables = mine if plan.program.distributed else hide_torchrun_variables(mine)
         starts.append(
-            RankStart(rank=rank, argv=argv, environ=found, cwd=environment.code / plan.program.folder, log=log)
+            RankStart(
+                rank=rank, argv=argv, environ=torchrun_variables, cwd=environment.code / plan.program.folder, log=log
+            )
         )
     return starts
 

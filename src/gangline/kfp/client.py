@@ -249,7 +249,11 @@ class KfpClient:
     def at_work(self, name: str, *, experiment: str, run: str) -> PipelineRun | None:
         """The oldest pipeline run of that name for `run` that has not ended; None if there is none."""
         rows = self._list("/runs", "runs", {"experiment_id": experiment}, name)
-        alive = [each for each in map(_run, sorted(rows, key=_age)) if each.run == run and not each.is_final]
+        alive = [
+            pipeline_run
+            for pipeline_run in map(_run, sorted(rows, key=_age))
+            if pipeline_run.run == run and not pipeline_run.is_final
+        ]
         return alive[0] if alive else None
 
     def run(self, id_: str) -> PipelineRun:

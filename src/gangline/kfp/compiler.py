@@ -29,7 +29,7 @@ def find_root(repo: Path | None = None) -> Path:
         ConfigError: There is none.
     """
     candidates = (*([repo] if repo else []), _PACKAGE.parents[1], _PACKAGE / "definitions")
-    root = next((each for each in candidates if is_root(each)), None)
+    root = next((candidate for candidate in candidates if is_root(candidate)), None)
     if root is None:
         looked = ", ".join(map(str, candidates))
         raise ConfigError(f"wanted a folder with pipelines/{PIPELINE}.py and components/, found none among {looked}")

@@ -97,8 +97,8 @@ def _build(repo: Path, arguments: RunArguments, where: _Where, *, driving: Drivi
             strategy=arguments.get("strategy"), origin=arguments.get("origin"),
         )  # fmt: skip
         sealer = Sealer.of(site, environ)
-        found = find_or_create_run(store, request, again=False, target="kubernetes", site=site, sealer=sealer)
-        record = found.record
+        run = find_or_create_run(store, request, again=False, target="kubernetes", site=site, sealer=sealer)
+        record = run.record
         if driving != "kfp" or "kfp" not in record.links:
             raise
         where["observer"].run_started(record)

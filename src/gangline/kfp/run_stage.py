@@ -52,7 +52,7 @@ def find_workflow(api: KubernetesApi, environ: Mapping[str, str], *, here: str |
     if pod is None or pod["metadata"]["uid"] != environ.get(POD_UID, pod["metadata"]["uid"]):
         return None
     owners = (each for each in pod["metadata"].get("ownerReferences") or () if each.get("controller"))
-    return next((_as_object(each) for each in owners if each["kind"] == OWNING), None)
+    return next((_as_object(owner) for owner in owners if owner["kind"] == OWNING), None)
 
 
 def _own_pod(api: KubernetesApi, environ: Mapping[str, str]) -> Object | None:

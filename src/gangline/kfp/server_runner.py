@@ -74,8 +74,8 @@ def _error_line(log: str) -> str:
     """The last error in a log, without its head; else the last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = ([head.sub("", line, count=1) for line in lines if head.match(line)] for head in _HEADS)
-    found = next(filter(None, errors), lines)
-    return clean(found[-1], limit=_MOST_LETTERS) if found else ""
+    error = next(filter(None, errors), lines)
+    return clean(error[-1], limit=_MOST_LETTERS) if error else ""
 
 
 POLL_SECONDS = 2.0
@@ -236,9 +236,9 @@ def _retries_text(site: Site, environ: Mapping[str, str]) -> str:
     with suppress(GanglineError, ImportError):
         from gangline.launch.kubernetes.cluster.components import read_workflow_defaults
 
-        found = read_workflow_defaults(open_cluster(site, environ))
-        if found is not None and not found.retries_failed_tasks:
-            return f" ({found.consequence}: the guide on Kubeflow changes it)"
+        workflow_defaults = read_workflow_defaults(open_cluster(site, environ))
+        if workflow_defaults is not None and not workflow_defaults.retries_failed_tasks:
+            return f" ({workflow_defaults.consequence}: the guide on Kubeflow changes it)"
     return ""
 
 

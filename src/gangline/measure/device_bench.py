@@ -103,8 +103,8 @@ class DeviceBench:
             )
 
     def _product(self, rows: int, inner: int, columns: int) -> Call:
-        left, right = self._some(rows, inner), self._some(inner, columns)
-        return lambda: left @ right
+        tensor, right = self._some(rows, inner), self._some(inner, columns)
+        return lambda: tensor @ right
 
     def _attended(self) -> Iterator[AttentionRate]:
         """Measure with as few heads as give a stable time."""
@@ -246,9 +246,9 @@ class DeviceBench:
     def _mean(self, seconds: float) -> float:
         if self._request.ranks == 1:
             return seconds
-        found = torch.tensor([seconds], dtype=torch.float64, device=self._device)
-        dist.all_reduce(found)
-        return float(found) / self._request.ranks
+        tensor = torch.tensor([seconds], dtype=torch.float64, device=self._device)
+        dist.all_reduce(tensor)
+        return float(tensor) / self._request.ranks
 
 
 def cache_bytes(device: torch.device) -> int:

@@ -69,14 +69,14 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hoo
         """Count the storages of `tensors`, each once."""
         if self._counts_none:
             return
-        for each in tensors:
-            if isinstance(each, FakeTensor) and each.fake_mode is self._fake:
-                self._take(each.untyped_storage())
+        for tensor in tensors:
+            if isinstance(tensor, FakeTensor) and tensor.fake_mode is self._fake:
+                self._take(tensor.untyped_storage())
 
     def forget_peak(self) -> None:
         """Restart the peak at the live bytes."""
-        for each in (self.device, self.host):
-            each.peak = each.live
+        for memory_use in (self.device, self.host):
+            memory_use.peak = memory_use.live
 
     @contextmanager
     def on_host(self) -> Iterator[None]:
@@ -89,8 +89,8 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hoo
 
     def move_to_host(self, tensors: Iterable[Tensor]) -> None:
         """Count the storages of `tensors` as host memory from now on."""
-        for each in tensors:
-            counted = self._sizes[each.untyped_storage()]
+        for tensor in tensors:
+            counted = self._sizes[tensor.untyped_storage()]
             size = counted.size_bytes
             self._change(counted, 0)
             counted.place = self.host
@@ -176,7 +176,7 @@ def _copied(func: Any, args: Any, result: Any) -> int:
 
 
 def _tensors(tree: Any) -> list[Tensor]:
-    return [each for each in tree_leaves(tree) if isinstance(each, Tensor)]
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
 @contextmanager

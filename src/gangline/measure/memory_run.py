@@ -79,9 +79,9 @@ def _answer(path: Path) -> dict[str, Any]:
     except Exception as error:
         traceback.print_exc()
         return {"unknown": _describe(error)}
-    on_device = [each.device for each in peaks]
+    on_device = [peak.device for peak in peaks]
     found: dict[str, Any] = {"peak_bytes": max(on_device)} | ({"stages": on_device} if len(peaks) > 1 else {})
-    if on_host := max(each.host for each in peaks):
+    if on_host := max(peak.host for peak in peaks):
         found["host_bytes"] = on_host
     return found | ({"assumes": words} if (words := assumed(plan)) else {})
 
@@ -243,7 +243,7 @@ def _train(
         memory.forget_peak()
         passes.run()
         with host():
-            align_gradients([each for each in model.parameters() if each.requires_grad])
+            align_gradients([parameter for parameter in model.parameters() if parameter.requires_grad])
             optimizer.step()
             optimizer.zero_grad(set_to_none=not has_buckets)
 

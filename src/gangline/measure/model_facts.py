@@ -62,15 +62,17 @@ def model(name: str, options: dict[str, Any], names: Sequence[str] = ()) -> dict
     """
     task = load_task(name)
     built = _build(task, options, name)
-    parameters = {id(each): each for each in built.parameters()}.values()
+    parameters = {id(parameter): parameter for parameter in built.parameters()}.values()
     traced = traces_of(task, options, names=names)
     unstaged = traced.pop("unstaged")
-    blocks = [sum(each.numel() for each in block.parameters()) for _, block in find_blocks(built, hints_of(task))]
+    blocks = [
+        sum(parameter.numel() for parameter in block.parameters()) for _, block in find_blocks(built, hints_of(task))
+    ]
     return {
-        "parameters": sum(each.numel() for each in parameters),
+        "parameters": sum(parameter.numel() for parameter in parameters),
         "tensors": len(parameters),
         "shapes": _shapes(parameters),
-        "named": [asdict(each) for each, _ in named_parameters(built)],
+        "named": [asdict(parameter) for parameter, _ in named_parameters(built)],
         "largest_block_parameters": max(blocks, default=None),
         "blocks": len(blocks),
         "pieces": _pieces(built, hints_of(task)),
@@ -94,7 +96,11 @@ def _pieces(model: nn.Module, hints: ParallelHints) -> dict[str, Any] | None:
 
 def _shapes(parameters: Iterable[torch.Tensor]) -> list[dict[str, int]]:
     """Distinct shapes, those with the most elements first."""
-    counts = Counter((each.shape[0], each.numel() // each.shape[0]) for each in parameters if each.ndim and len(each))
+    counts = Counter(
+        (parameter.shape[0], parameter.numel() // parameter.shape[0])
+        for parameter in parameters
+        if parameter.ndim and len(parameter)
+    )
     ordered = sorted(counts.items(), key=lambda each: (-each[0][0] * each[0][1], each[0]))
     return [{"rows": rows, "columns": columns, "count": count} for (rows, columns), count in ordered]
 

@@ -86,7 +86,9 @@ def _follow(task: Task, model: nn.Module, samples: Sequence[dict[str, Any]], pre
         del outputs
         loss.total.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     own = f"{type(model).__name__}."
-    found.flops = {name.removeprefix(own): sum(each.values()) for name, each in counter.get_flop_counts().items()}
+    found.flops = {
+        name.removeprefix(own): sum(flop_count.values()) for name, flop_count in counter.get_flop_counts().items()
+    }
     found.flops[ROOT] = counter.get_total_flops()
     found.peak, found.moved, found.moves = watch.peak, watch.moved, watch.moves
     found.matrices = _largest(watch)
@@ -124,7 +126,7 @@ def _by_block(blocks: Sequence[tuple[str, nn.Module]], watch: OperationCounter, 
 
     def leave(name: str, result: Any) -> None:
         where.pop()
-        found.boundary[name] = size_bytes(each for each in tree_leaves(result) if isinstance(each, Tensor))
+        found.boundary[name] = size_bytes(leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
 
     handles: list[Any] = []
     for name, block in blocks:
@@ -143,12 +145,12 @@ def _to_experts(experts: Mapping[str, Sequence[nn.Module]], found: _Pass) -> Ite
     """Count the rows that the experts of each block receive."""
 
     def count(name: str, rows: Sequence[Tensor]) -> None:
-        found.sent[name] = found.sent.get(name, 0) + sum(each.numel() for each in rows)
+        found.sent[name] = found.sent.get(name, 0) + sum(row.numel() for row in rows)
 
     handles = [
-        each.register_forward_pre_hook(lambda _, args, name=name: count(name, args[:1]))
+        module.register_forward_pre_hook(lambda _, args, name=name: count(name, args[:1]))
         for name, modules in experts.items()
-        for each in modules
+        for module in modules
     ]
     try:
         yield
@@ -200,7 +202,7 @@ def _unit(name: str, parameters: int, flops: int, one: _Pass) -> Unit:
 
 
 def _numel(module: nn.Module) -> int:
-    return sum(each.numel() for each in module.parameters())
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _largest(watch: OperationCounter) -> tuple[Matrices, ...]:

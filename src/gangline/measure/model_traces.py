@@ -104,7 +104,7 @@ def _sequence(task: Task, sample: dict[str, Any]) -> int | None:
     """Length of a sample's sequence; None: the hints name no sequence dimension."""
     batch = default_collate([sample])
     lengths = (batch[key].shape[dim] for key, dim in hints_of(task).sequence.items() if key in batch)
-    return next((int(each) for each in lengths), None)
+    return next((int(length) for length in lengths), None)
 
 
 def _inputs(model: nn.Module, sample: dict[str, Any]) -> dict[str, Any]:
@@ -189,9 +189,9 @@ def _value(kind: str) -> Any:
     if kind in ("binary", "large_binary"):
         return b""
     shape = []
-    while found := _LIST.fullmatch(kind):
-        shape.append(int(found["size"]))
-        kind = found["of"]
+    while match := _LIST.fullmatch(kind):
+        shape.append(int(match["size"]))
+        kind = match["of"]
     if "list<" in kind:
         shape, kind = [1], kind.rpartition(": ")[2].rstrip(">")
     dtype = np.dtype(_NUMBERS.get(kind, kind))

@@ -79,7 +79,7 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # i
             self._known.setdefault(storage, False)
         result = func(*args, **(kwargs or {}))
         outputs = _tensors(result)
-        is_new = [self._count(_storage(each)) for each in outputs]
+        is_new = [self._count(_storage(output)) for output in outputs]
         if func.overloadpacket in _COUNTED:
             self._multiply(func.overloadpacket, args)
             self._attend(func, args, kwargs or {})
@@ -118,7 +118,7 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # i
         if func.overloadpacket is not _FUSED:
             return
         query, key = args[:2]
-        places = [each.name for each in func._schema.arguments]  # noqa: SLF001  # likewise
+        places = [argument.name for argument in func._schema.arguments]  # noqa: SLF001  # likewise
         is_causal = bool({**dict(zip(places, args, strict=False)), **kwargs}.get("is_causal"))
         heads = int(query.shape[0] * query.shape[1])
         self.attention[heads, int(query.shape[2]), int(key.shape[2]), int(query.shape[3]), is_causal] += 1
@@ -126,7 +126,7 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # i
 
 def size_bytes(tensors: Iterable[Tensor]) -> int:
     """Bytes of the elements of all tensors; shared storages count twice."""
-    return sum(each.numel() * each.element_size() for each in tensors)
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def storage_id(tensor: Tensor) -> int:
@@ -139,4 +139,4 @@ def _storage(tensor: Tensor) -> UntypedStorage:
 
 
 def _tensors(tree: Any) -> list[Tensor]:
-    return [each for each in tree_leaves(tree) if isinstance(each, Tensor)]
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]

@@ -55,7 +55,9 @@ def equal_plans() -> Iterator[None]:
         return [text] * exchange.ranks
 
     def gather_parts(parameters: Sequence[MatrixParameter], hosts: UpdateExchange, _: torch.device) -> list[list[Part]]:
-        return [[_part(each.parameter, host, hosts.ranks) for each in parameters] for host in range(hosts.ranks)]
+        return [
+            [_part(parameter.parameter, host, hosts.ranks) for parameter in parameters] for host in range(hosts.ranks)
+        ]
 
     answers: tuple[tuple[Any, str, Any], ...] = (
         (UpdateExchange, "texts", texts), (holders, "_ranks_along", ranks_along),

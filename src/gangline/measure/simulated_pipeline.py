@@ -48,14 +48,14 @@ class PipelineStep:
             part.train()
         self._batches = [batch_of(self._task, self._context) for _ in range(plan.accumulation)]
         self._schedule = make_schedule(
-            plan.pp_schedule, {number: each.model for number, each in self._wrapped.items()},
+            plan.pp_schedule, {number: model.model for number, model in self._wrapped.items()},
             {number: self._boundaries[number] for number in self._parts}, micro_batches=plan.accumulation,
             stages=self._builder.num_stages, group=group, device=torch.device("cpu"), loss_of=self._loss,
             stopwatch=Stopwatch(), kind=_Stage,
         )  # fmt: skip
 
     def run(self) -> None:
-        inputs = [inputs_of(each, self._takes) if 0 in self._parts else {} for each in self._batches]
+        inputs = [inputs_of(batch, self._takes) if 0 in self._parts else {} for batch in self._batches]
         step_in_micro_batches(self._schedule, inputs, list(self._batches))
 
     def _loss(self, flat: Any, batch: Any) -> Tensor:
@@ -81,8 +81,8 @@ def boundaries_of(task: Task, context: RankContext) -> Boundaries:
         for part in parts.values():
             part.to_empty(device="cpu")
         relay = ForwardRelay(parts, [0] * len(parts), 0, TensorChannel(group, torch.device("cpu")))
-        found = relay.probe(inputs_of(batch_of(task, context), takes))
-    return {number: (_bare(entering), _bare(leaving)) for number, (entering, leaving) in found.items()}
+        probe = relay.probe(inputs_of(batch_of(task, context), takes))
+    return {number: (_bare(entering), _bare(leaving)) for number, (entering, leaving) in probe.items()}
 
 
 class MetaInitializer(Initializer):
@@ -116,5 +116,6 @@ def _wrapped(builder: StageBuilder, numbers: Sequence[int]) -> tuple[dict[int, n
 def _bare(layouts: Layouts) -> Layouts:
     """Meta tensors of the same layouts, outside the fake mode."""
     return tuple(
-        torch.empty(each.shape, dtype=each.dtype, device="meta", requires_grad=each.requires_grad) for each in layouts
+        torch.empty(layout.shape, dtype=layout.dtype, device="meta", requires_grad=layout.requires_grad)
+        for layout in layouts
     )

@@ -100,7 +100,7 @@ def batch_of(task: Task, context: RankContext) -> Batch:
     plan = context.plan
     cut = SequenceCut.of(context, hints_of(task))
     batch: Batch = default_collate(
-        [sample_of(task, plan.model, [each.path for each in plan.data.files])] * plan.micro_batch
+        [sample_of(task, plan.model, [file.path for file in plan.data.files])] * plan.micro_batch
     )
     return cut(batch) if cut is not None else batch
 

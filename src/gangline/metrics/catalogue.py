@@ -55,8 +55,8 @@ def _histogram(source: Source, labels: str, name: str, text: str, buckets: Itera
 
 
 CATALOGUE: dict[str, Series] = {
-    each.name: each
-    for each in (
+    series.name: series
+    for series in (
         *_series("driver", "run project commit branch line plan target", (
             "run_info", "g", "Always 1; commit, branch and plan of a run, to join by run.")),
         *_series("driver", "run stage state", ("run_stage", "g", "1 for the state that a stage is in.")),
@@ -165,7 +165,7 @@ _NAME = re.compile(r"gangline_[a-z]+(_[a-z]+)*")
 
 def check_catalogue(catalogue: Mapping[str, Series] = CATALOGUE) -> tuple[str, ...]:
     """Sentences on series that break the rules of the catalogue; none: it is sound."""
-    return tuple(problem for each in catalogue.values() for problem in _problems(each))
+    return tuple(problem for series in catalogue.values() for problem in _problems(series))
 
 
 def _problems(series: Series) -> list[str]:

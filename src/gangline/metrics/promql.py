@@ -80,7 +80,7 @@ def selectors_in(expression: str) -> dict[str, set[str]]:
     for node in nodes:  # which grows
         match node:
             case promql_parser.VectorSelector():
-                found.setdefault(node.name or "", set()).update(each.name for each in node.matchers.matchers)
+                found.setdefault(node.name or "", set()).update(matcher.name for matcher in node.matchers.matchers)
             case promql_parser.MatrixSelector():
                 nodes.append(node.vector_selector)
             case list():

@@ -111,7 +111,7 @@ class SeriesStore:
         """Histograms in the catalogue's order, as copies."""
         with self._lock:
             found = {
-                name: {key: Histogram(list(each.counts), each.total) for key, each in rows.items()}
+                name: {key: Histogram(list(row.counts), row.total) for key, row in rows.items()}
                 for name, rows in self._histograms.items()
             }
         yield from ((series, found[name]) for name, series in CATALOGUE.items() if found.get(name))

@@ -93,9 +93,9 @@ class MatrixOptimizer(Optimizer):
         if shares_state and options is not None and options.copies == "repeat":
             raise ConfigError(REPEATS_UNDER_ZERO1)
         parameters, names = list(matrix_parameters(groups)), elementwise_names(groups)
-        groups = [{name: value for name, value in each.items() if name not in ("names", "splits")} for each in groups]
-        matrix = [each for each in groups if each["kind"] == "matrix"]
-        others = [each for each in groups if each["kind"] == "elementwise"]
+        groups = [{name: value for name, value in group.items() if name not in ("names", "splits")} for group in groups]
+        matrix = [group for group in groups if group["kind"] == "matrix"]
+        others = [group for group in groups if group["kind"] == "elementwise"]
         self.rule, self._options, self._shares_state = rule, options or PlanOptions(), shares_state
         self._files = files
         for each in matrix:
@@ -117,7 +117,7 @@ class MatrixOptimizer(Optimizer):
     @property
     def plans(self) -> tuple[OptimPlan, ...]:
         """One for each set of ranks that hold the same parameters, as far as this rank is one of them."""
-        return tuple(each.plan for each in self._executors)
+        return tuple(executor.plan for executor in self._executors)
 
     @property
     def executors(self) -> tuple[MatrixExecutor, ...]:
@@ -127,7 +127,7 @@ class MatrixOptimizer(Optimizer):
     @property
     def waited_seconds(self) -> float:
         """Time that this rank stood still for others since the start; on a GPU next to nothing, as its stream waits."""
-        return sum(traffic.waited_seconds for each in self._executors for traffic in each.traffic.values())
+        return sum(traffic.waited_seconds for executor in self._executors for traffic in executor.traffic.values())
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]  # torch types it as overloads
@@ -250,17 +250,20 @@ class MatrixOptimizer(Optimizer):
             ConfigError: It is of other groups, of another rule or of other plans; nothing was changed.
         """
         self.wait()
-        groups, kinds = state_dict["param_groups"], [each["kind"] for each in self.param_groups]
-        if [each.get("kind") for each in groups] != kinds:
-            raise ConfigError(f"the state has groups {[each.get('kind') for each in groups]}, this optimizer {kinds}")
-        ours = chain.from_iterable(each["params"] for each in self.param_groups)
-        index_of = dict(zip(ours, chain.from_iterable(each["params"] for each in groups), strict=False))
-        matrices = [each for executor in self._executors for each in executor.parameters]
-        found = {each.parameter: state_dict["state"].get(index_of.get(each.parameter), {}) for each in matrices}
-        kept = {each.parameter: self.state[each.parameter] for each in matrices}
-        for each in matrices:
-            require_alike(each.name, kept[each.parameter], found[each.parameter])
-        loaded = {index_of[each] for each in kept}
+        groups, kinds = state_dict["param_groups"], [group["kind"] for group in self.param_groups]
+        if [group.get("kind") for group in groups] != kinds:
+            raise ConfigError(f"the state has groups {[group.get('kind') for group in groups]}, this optimizer {kinds}")
+        ours = chain.from_iterable(group["params"] for group in self.param_groups)
+        index_of = dict(zip(ours, chain.from_iterable(group["params"] for group in groups), strict=False))
+        matrices = [matrix_parameter for executor in self._executors for matrix_parameter in executor.parameters]
+        found = {
+            matrix_parameter.parameter: state_dict["state"].get(index_of.get(matrix_parameter.parameter), {})
+            for matrix_parameter in matrices
+        }
+        kept = {matrix_parameter.parameter: self.state[matrix_parameter.parameter] for matrix_parameter in matrices}
+        for matrix in matrices:
+            require_alike(matrix.name, kept[matrix.parameter], found[matrix.parameter])
+        loaded = {index_of[tensor] for tensor in kept}
         others = {index: state for index, state in state_dict["state"].items() if index not in loaded}
         super().load_state_dict({**state_dict, "state": others})
         for parameter, state in kept.items():
@@ -284,15 +287,15 @@ class MatrixOptimizer(Optimizer):
 
     def _create_matrix_state(self) -> None:
         for executor in self._executors:
-            for place, each in enumerate(executor.parameters):
+            for place, parameter in enumerate(executor.parameters):
                 executor.create_state(place, self.state.__getitem__, without_memory=self._files is not None)
                 if self._files is not None:
-                    self._files.created(each.parameter, self.state)
+                    self._files.created(parameter.parameter, self.state)
 
     def _build(self, parameters: Sequence[MatrixParameter], replicas: Ranks) -> list[MatrixExecutor]:
         found: dict[Holders, list[MatrixParameter]] = {}
-        for each in parameters:
-            found.setdefault(holders_of(each.parameter, replicas), []).append(each)
+        for parameter in parameters:
+            found.setdefault(holders_of(parameter.parameter, replicas), []).append(parameter)
         process_groups = ProcessGroups()
         ordered = sorted(found.items(), key=lambda each: min(one.name for one in each[1]))
         return [self._executor(holders, alike, process_groups) for holders, alike in ordered]
@@ -300,12 +303,12 @@ class MatrixOptimizer(Optimizer):
     def _executor(
         self, holders: Holders, parameters: Sequence[MatrixParameter], process_groups: ProcessGroups
     ) -> MatrixExecutor:
-        parameters = sorted(parameters, key=lambda each: each.name)
+        parameters = sorted(parameters, key=lambda parameter: parameter.name)
         device = local_part(parameters[0].parameter).device
         hosts = UpdateExchange(process_groups.of(holders.hosts))
         copies = UpdateExchange(process_groups.of(holders.copies))
         plan = build_plan(
-            [matrix for each in parameters for matrix in matrices_of(each)], self.rule.spec,
+            [matrix for parameter in parameters for matrix in matrices_of(parameter)], self.rule.spec,
             ranks=1 if self._options.copies == "repeat" else copies.ranks, hosts=hosts.ranks, options=self._options,
         )  # fmt: skip
         require_equal_plans(plan, (hosts, copies), device)
@@ -331,7 +334,7 @@ class MatrixOptimizer(Optimizer):
         step_without(self._elementwise, left_out)
 
     def _share_state(self, elementwise: Optimizer) -> None:
-        groups = [each for each in self.param_groups if each["kind"] == "elementwise"]
+        groups = [group for group in self.param_groups if group["kind"] == "elementwise"]
         local = getattr(elementwise, "optim", elementwise)
         local.state = self.state
         if local is elementwise:

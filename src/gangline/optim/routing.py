@@ -50,13 +50,20 @@ def partition_params(
         ConfigError: As `route_parameters`.
     """
     parameters = list(named_parameters(model))
-    routed = route_parameters([each for each, _ in parameters], exclude=exclude, routes=routes, is_part=is_part)
+    routed = route_parameters(
+        [parameter for parameter, _ in parameters], exclude=exclude, routes=routes, is_part=is_part
+    )
     groups: list[dict[str, Any]] = []
     for kind in ("matrix", "elementwise"):
-        own = [(each, parameter) for each, (_, parameter) in zip(routed, parameters, strict=True) if each.kind == kind]
+        own = [
+            (routed_parameter, parameter)
+            for routed_parameter, (_, parameter) in zip(routed, parameters, strict=True)
+            if routed_parameter.kind == kind
+        ]
         if own:
             groups.append({
-                "params": [parameter for _, parameter in own], "names": [each.parameter.name for each, _ in own],
-                "kind": kind, "splits": {each.parameter.name: each.split for each, _ in own if kind == "matrix"},
+                "params": [parameter for _, parameter in own],
+                "names": [parameter.parameter.name for parameter, _ in own], "kind": kind,
+                "splits": {parameter.parameter.name: parameter.split for parameter, _ in own if kind == "matrix"},
             })  # fmt: skip
     return groups

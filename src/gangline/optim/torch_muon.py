@@ -38,10 +38,10 @@ def load_torch_muon(optimizer: MatrixOptimizer, state_dict: dict[str, Any], name
     if optimizer.rule.spec.state((1, 1)).keys() != {"momentum"}:
         raise ConfigError(f"the optimizer has rule {optimizer.rule.spec.name}, which keeps no momentum as Muon does")
     kept = [
-        (each.name, optimizer.state[each.parameter]["momentum"])
+        (parameter.name, optimizer.state[parameter.parameter]["momentum"])
         for executor in optimizer.executors
-        for each in executor.parameters
-        if "momentum" in optimizer.state[each.parameter]  # or its owner alone keeps it
+        for parameter in executor.parameters
+        if "momentum" in optimizer.state[parameter.parameter]  # or its owner alone keeps it
     ]
     pairs = [(local_part(momentum), _part(name, momentum, buffers.get(name))) for name, momentum in kept]
     rounded = any(buffer.dtype == torch.bfloat16 for _, buffer in pairs)
@@ -57,8 +57,10 @@ def _part(name: str, momentum: Tensor, buffer: Tensor | None) -> Tensor:
     theirs = (buffer.device_mesh, buffer.placements) if isinstance(buffer, DTensor) else None
     if buffer is None or momentum.shape != buffer.shape or theirs not in (None, layout):
         here, there = (
-            None if each is None else (type(each).__name__, tuple(each.shape), getattr(each, "placements", None))
-            for each in (momentum, buffer)
+            None
+            if tensor is None
+            else (type(tensor).__name__, tuple(tensor.shape), getattr(tensor, "placements", None))
+            for tensor in (momentum, buffer)
         )
         raise ConfigError(
             f"{name} keeps momentum {here}, torch.optim.Muon has momentum_buffer {there}; wanted a whole tensor of "

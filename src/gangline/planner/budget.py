@@ -48,7 +48,7 @@ def excess(
         for name, bound, known in _bounds(bounds, limits, forecast, seeds)
         if known is not None and known * edge > bound
     ]  # fmt: skip
-    return max(beyond, key=lambda each: each.ratio, default=None)
+    return max(beyond, key=lambda reason: reason.ratio, default=None)
 
 
 def check(

@@ -68,7 +68,7 @@ def rank(request: PlanRequest, runnable: Sequence[Layout]) -> Ranking:
         for layout, bounds in times.items()
         if layout == fitting[0] or not _leaves_ranks_idle(request, layout)
     }
-    over = {layout: found for layout in costs if (found := request.excess(request.forecast(layout))) is not None}
+    over = {layout: reason for layout in costs if (reason := request.excess(request.forecast(layout))) is not None}
     entries = [
         Contender(plan=layout, cost=costs[layout], axes=layout.num_axes, excess=over.get(layout))
         for layout in fitting
@@ -127,7 +127,7 @@ def evaluate_layouts(request: PlanRequest) -> Ranking:
         return _sort(request, [_asked_layout(line, pool, profile)])
     layouts = data_parallel_layouts(line, pool, profile)
     ranking = _sort(request, layouts)
-    fits_without_host = any(request.setting(each).effort < OFFLOAD_EFFORT for each in ranking.order)
+    fits_without_host = any(request.setting(layout).effort < OFFLOAD_EFFORT for layout in ranking.order)
     is_timed = ranking.first is not None and request.formula(ranking.first).step_seconds is not None
     if profile is None or (fits_without_host and not is_timed):
         return ranking
@@ -150,7 +150,8 @@ def fitting_plan(request: PlanRequest) -> FittingPlan | None:
 def _sort(request: PlanRequest, layouts: Sequence[Layout]) -> Ranking:
     line, device = request.line, request.pool.device
     reasons = {
-        each: offload_obstacle(line, each, device) or refusal_reason(line, each, request.profile) for each in layouts
+        layout: offload_obstacle(line, layout, device) or refusal_reason(line, layout, request.profile)
+        for layout in layouts
     }
     runnable = [layout for layout in layouts if reasons[layout] is None]
     if not runnable:

@@ -67,10 +67,18 @@ class PlanChoice:
     def rows(self) -> list[tuple[str, Candidate]]:
         """Candidates by names that tell them apart: with the way that each is run, else with degrees where two share
         a name."""
-        settings, count = self.search.settings if self.search else {}, Counter(each.name for each in self.candidates)
+        settings, count = (
+            self.search.settings if self.search else {},
+            Counter(candidate.name for candidate in self.candidates),
+        )
         return [
-            (f"{each.name} {each.mesh.cuts}" if count[each.name] > 1 else settings.get(each.name, each.name), each)
-            for each in self.candidates
+            (
+                f"{candidate.name} {candidate.mesh.cuts}"
+                if count[candidate.name] > 1
+                else settings.get(candidate.name, candidate.name),
+                candidate,
+            )
+            for candidate in self.candidates
         ]
 
     def candidate(self, name: str) -> Candidate:
@@ -158,7 +166,7 @@ def choose_by_formula(request: PlanRequest, *, ask: Ask, inventory: Inventory) -
         request, candidates, micro_batch=setting.micro_batch, memory=setting.memory, forecast=candidates[0].forecast,
         pp_schedule=setting.schedule or "1f1b",
         holds=lambda layout, micro_batch: by_formula.layout_holds(request, chosen, layout.mesh, micro_batch),
-        search=replace(ranking.evaluation.search, settings={each.layout.name: each.name for each in ranking.order}),
+        search=replace(ranking.evaluation.search, settings={plan.layout.name: plan.name for plan in ranking.order}),
     )  # fmt: skip
 
 
@@ -214,5 +222,5 @@ def _choice(request: PlanRequest, ranking: Ranking) -> PlanChoice:
         forecast=replace(request.forecast(winner), bubble=idle),
         holds=lambda layout, micro_batch: request.fit_of(layout, micro_batch, setting.memory).holds,
         finalists=tuple((layout, request.setting(layout)) for layout in (winner, second) if layout),
-        save_costs=save_costs_of([each for each in request.history if each.mesh == mesh]),
+        save_costs=save_costs_of([run for run in request.history if run.mesh == mesh]),
     )  # fmt: skip

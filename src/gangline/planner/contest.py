@@ -64,16 +64,18 @@ def winner(entries: Sequence[Contender[T]], *, band: float, by_cost: bool = True
         band: Share within which costs count as equal.
         by_cost: Of equally simple plans the cheapest wins; False: the first, as their costs are too wide to tell.
     """
-    if not any(each.excess is None for each in entries):
-        return min(entries, key=lambda each: each.excess.ratio if each.excess else 0.0).plan
-    within = {number: each.cost for number, each in enumerate(entries) if each.excess is None}
+    if not any(entry.excess is None for entry in entries):
+        return min(entries, key=lambda entry: entry.excess.ratio if entry.excess else 0.0).plan
+    within = {number: entry.cost for number, entry in enumerate(entries) if entry.excess is None}
     best = [entries[number] for number in unbeaten(within, band)]
-    return min(best, key=lambda each: (each.kinds, each.axes, each.cost.most if by_cost else 0.0)).plan
+    return min(
+        best, key=lambda contender: (contender.kinds, contender.axes, contender.cost.most if by_cost else 0.0)
+    ).plan
 
 
 def unbeaten(costs: Mapping[T, TimeBounds], band: float) -> list[T]:
     """Those that nothing is clearly below, in their order."""
-    by_most = sorted(costs.values(), key=lambda each: each.most)
+    by_most = sorted(costs.values(), key=lambda cost: cost.most)
     most = [each.most * (1 + band) for each in by_most]
     least = list(accumulate((each.least * (1 + band) for each in by_most), min))
     found = []

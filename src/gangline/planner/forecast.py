@@ -27,9 +27,9 @@ def calibrated_site(
     line: Line, site: Site, inventory: Inventory, history: Sequence[MeasuredRun], rates: Rates | None
 ) -> Site:
     """`site` with the band and the memory margin that earlier runs of this model on these devices taught."""
-    known = PlanProblem.about(line, site, inventory, None, history, rates=rates).calibration
-    band = site.plan.band if known.band is None else known.band
-    margin = site.plan.memory_margin if known.memory_margin is None else known.memory_margin
+    calibration = PlanProblem.about(line, site, inventory, None, history, rates=rates).calibration
+    band = site.plan.band if calibration.band is None else calibration.band
+    margin = site.plan.memory_margin if calibration.memory_margin is None else calibration.memory_margin
     return replace(site, plan=replace(site.plan, band=band, memory_margin=margin))
 
 
@@ -38,9 +38,9 @@ def forecast_of(problem: PlanProblem, layout: Layout, options: Setting, fit: Fit
     cost."""
     line, pool, profile = problem.line, problem.pool, problem.profile
     way = options.words(line)
-    equal = [each for each in equal_runs(problem, layout) if each.forecast.way in ("", way)]
+    equal = [run for run in equal_runs(problem, layout) if run.forecast.way in ("", way)]
     by_parts = formula_of(problem, layout, options)
-    step = median(each.step_seconds for each in equal) if equal else by_parts.step_seconds
+    step = median(run.step_seconds for run in equal) if equal else by_parts.step_seconds
     terms = _as_measured(by_parts.terms, equal) if equal else by_parts.terms
     wall = None if step is None else line.train.steps * (step + _of_saves(terms)) + _outside_steps(problem)
     hours = 0.0 if pool.device == "cpu" else None if wall is None else wall * layout.mesh.world_size / 3600
@@ -69,10 +69,9 @@ def equal_runs(problem: PlanProblem, layout: Layout) -> list[MeasuredRun]:
     pool, batch = problem.pool, problem.line.train.global_batch
     alike = (layout.strategy, layout.mesh, pool.device, pool.name, problem.precision, batch)
     return [
-        each
-        for each in problem.history
-        if (each.strategy, each.mesh, each.device, each.device_name or pool.name, each.precision, each.global_batch)
-        == alike
+        run
+        for run in problem.history
+        if (run.strategy, run.mesh, run.device, run.device_name or pool.name, run.precision, run.global_batch) == alike
     ]
 
 
@@ -130,7 +129,7 @@ def _edges(profile: ModelProfile, layout: Layout, load: StepLoad, pool: Pool) ->
 
 def _as_measured(terms: Sequence[Term], equal: Sequence[MeasuredRun]) -> tuple[Term, ...]:
     """The medians of equal runs that reported their parts, with what the formulas give; else the latter alone."""
-    telling = [each.parts for each in equal if each.parts]
+    telling = [run.parts for run in equal if run.parts]
     if not telling:
         return tuple(terms)
     raw = {term.part: term.raw_seconds for term in terms}
@@ -154,7 +153,7 @@ def _of_saves(terms: Sequence[Term]) -> float:
 def _outside_steps(problem: PlanProblem) -> float:
     """Seconds of a gang outside its steps and saves, as earlier runs on such devices took, beyond the start that the
     site states and forecasts count anyway; 0 if none is known."""
-    found = (each.outside_seconds for each in problem.history if each.device == problem.pool.device)
+    found = (run.outside_seconds for run in problem.history if run.device == problem.pool.device)
     known = [seconds for seconds in found if seconds is not None]
     return max(0.0, median(known) - problem.site.plan.start_seconds) if known else 0.0
 

@@ -62,17 +62,17 @@ def choose_kinds(
 
     request = ask(line, kinds[0])
     plans, refused, first_error = [], [], None
-    for each in kinds:
-        name, world = each.device_names, each.num_nodes * (each.gpus.count if each.gpus else 1)
-        if each is not kinds[0] and not has_own_rates(request.site, name):
+    for kind in kinds:
+        name, world = kind.device_names, kind.num_nodes * (kind.gpus.count if kind.gpus else 1)
+        if kind is not kinds[0] and not has_own_rates(request.site, name):
             lacks = PlanReason("unsupported", f"[gpu.NAME] of site.toml does not describe {name}")
-            refused.append(_none(each, world, lacks))
+            refused.append(_none(kind, world, lacks))
             continue
         try:
-            plans.append(KindsChoice(choose(each), each))
+            plans.append(KindsChoice(choose(kind), kind))
         except ConfigError as error:
             first_error = first_error or error
-            refused.append(_none(each, world, PlanReason("no_fit", str(error).splitlines()[0])))
+            refused.append(_none(kind, world, PlanReason("no_fit", str(error).splitlines()[0])))
     for first, second in combinations(kinds, 2):
         pair, both = GpuPair.of(line, (first, second), ask), replace(first, others=(second,))
         found = unlike_gang(pair)
@@ -97,13 +97,13 @@ def _none(devices: Inventory, world: int, reason: PlanReason) -> Candidate:
 def _best(request: PlanRequest, plans: Sequence[KindsChoice], refused: Sequence[Candidate]) -> KindsChoice:
     """The winner of plans that all fit, with a row for each of the others, and for kinds and pairs without a plan."""
     best = _winner(request, plans)
-    losers = [each for each in plans if each is not best]
-    rows = [_row(request, each, best, _costs(request, plans, each, best)) for each in losers]
-    others = sorted(rows, key=lambda each: each.forecast.step_seconds or 0.0)
+    losers = [plan for plan in plans if plan is not best]
+    rows = [_row(request, loser, best, _costs(request, plans, loser, best)) for loser in losers]
+    others = sorted(rows, key=lambda row: row.forecast.step_seconds or 0.0)
     first, *rest = best.choice.candidates
     kind = f"; on {best.inventory.device_names}" if best.num_kinds == 1 else ""
     is_second = bool(others) and others[0].verdict in ("lost", "more_axes")
-    if is_second and not any(each.verdict == "runner_up" for each in rest):
+    if is_second and not any(candidate.verdict == "runner_up" for candidate in rest):
         others[0] = replace(others[0], verdict="runner_up")
     choice = replace(
         best.choice, reason=f"{best.choice.reason}{kind}", search=_search(best, losers),
@@ -118,10 +118,10 @@ def _winner(request: PlanRequest, plans: Sequence[KindsChoice]) -> KindsChoice:
         return plans[0]  # most GPUs; there is nothing to compare it by
     entries = [
         Contender(
-            plan=each, cost=TimeBounds.exactly(cost), axes=each.choice.mesh.num_axes, kinds=each.num_kinds,
-            excess=request.excess(each.own.forecast),
+            plan=plan, cost=TimeBounds.exactly(cost), axes=plan.choice.mesh.num_axes, kinds=plan.num_kinds,
+            excess=request.excess(plan.own.forecast),
         )
-        for each, cost in zip(plans, costs, strict=True)
+        for plan, cost in zip(plans, costs, strict=True)
         if cost is not None
     ]  # fmt: skip
     return winner(entries, band=request.band)
@@ -129,9 +129,9 @@ def _winner(request: PlanRequest, plans: Sequence[KindsChoice]) -> KindsChoice:
 
 def _costs(request: PlanRequest, plans: Sequence[KindsChoice], *wanted: KindsChoice) -> list[float | None]:
     """Seconds of a step, or where money counts what a training costs, in GPU-hours where a price is missing."""
-    have_prices = all(each.own.forecast.money is not None for each in plans)
+    have_prices = all(plan.own.forecast.money is not None for plan in plans)
     name = "step_seconds" if not request.counts_money else "money" if have_prices else "gpu_hours"
-    return [getattr(each.own.forecast, name) for each in wanted]
+    return [getattr(choice.own.forecast, name) for choice in wanted]
 
 
 def _row(request: PlanRequest, plan: KindsChoice, chosen: KindsChoice, costs: Sequence[float | None]) -> Candidate:
@@ -166,8 +166,8 @@ def _search(chosen: KindsChoice, others: Sequence[KindsChoice]) -> SearchSummary
     if own is None:
         return None
     settings = {
-        each.name: f"{search.settings.get(each.choice.name, each.choice.name)} on {each.inventory.device_names}"
-        for each in others
-        if (search := each.choice.search) is not None
+        other.name: f"{search.settings.get(other.choice.name, other.choice.name)} on {other.inventory.device_names}"
+        for other in others
+        if (search := other.choice.search) is not None
     }
     return replace(own, settings=own.settings | settings)

@@ -63,14 +63,14 @@ def peak_of(name: str) -> PublishedGpu | None:
     words = set(name.lower().replace("-", " ").replace("_", " ").split())
     kinds = _published().values()
     return next(
-        (each for each in kinds if words >= set(each.driver.split()) and not words & set(each.driver_lacks.split())),
+        (kind for kind in kinds if words >= set(kind.driver.split()) and not words & set(kind.driver_lacks.split())),
         None,
     )
 
 
 def known_gpus() -> Mapping[str, KnownGpu]:
     """All kinds that can be asked for, by the name that they are asked for by."""
-    return {name: _assumed(each) for name, each in _published().items() if each.memory_bytes is not None}
+    return {name: _assumed(gpu) for name, gpu in _published().items() if gpu.memory_bytes is not None}
 
 
 def assumptions() -> Mapping[str, float]:
@@ -115,7 +115,7 @@ ORIGIN = "asked for"
 def with_known_gpus(site: Site, wanted: str) -> Site:
     """`site` with the built-in kinds that `wanted` names, as `h100:64`; those that the site describes stay."""
     known = known_gpus()
-    names = (_spelled(site, each.rpartition(":")[0]) for each in wanted.split(","))
+    names = (_spelled(site, part.rpartition(":")[0]) for part in wanted.split(","))
     return replace(site, gpu={**{name: known[name] for name in names if name in known}, **site.gpu})
 
 
@@ -126,8 +126,8 @@ def hypothetical_inventory(site: Site, wanted: str, *, gpus_a_server: int = GPUS
     Raises:
         ConfigError: No number, a kind that is not known, or GPUs that leave a server half empty.
     """
-    first, *others = (_of_kind(site, each, gpus_a_server) for each in wanted.split(","))
-    names = [each.gpus.name for each in (first, *others) if each.gpus]
+    first, *others = (_of_kind(site, part, gpus_a_server) for part in wanted.split(","))
+    names = [inventory.gpus.name for inventory in (first, *others) if inventory.gpus]
     if len(set(names)) < len(names):
         raise ConfigError(f"--gpus: wanted each kind of GPU once, found {', '.join(names)}; add their numbers up")
     return replace(first, others=tuple(others))
@@ -160,7 +160,7 @@ def _table_of(site: Site, kind: str, count: int) -> tuple[str, GpuTable]:
     name = _spelled(site, kind)
     if name in site.gpu:
         return name, site.gpu[name]
-    own = [name for name, each in site.gpu.items() if not isinstance(each, KnownGpu)]
+    own = [name for name, table in site.gpu.items() if not isinstance(table, KnownGpu)]
     if not kind and len(own) == 1:
         return own[0], site.gpu[own[0]]
     raise ConfigError(
@@ -174,9 +174,9 @@ def _spelled(site: Site, kind: str) -> str:
     """Name by which the site describes that kind, which may be its driver's; else that of a built-in kind."""
     if kind in site.gpu:
         return kind
-    known = known_gpus().get(kind.lower())
+    gpu = known_gpus().get(kind.lower())
     same = [name for name in site.gpu if name.lower() == kind.lower()]
-    same += [name for name in site.gpu if known and peak_of(name) == known.published]
+    same += [name for name in site.gpu if gpu and peak_of(name) == gpu.published]
     return same[0] if same else kind.lower()
 
 
@@ -191,8 +191,8 @@ def with_network(site: Site, network: Fabric) -> Site:
     }
     stated: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
     gpus = {
-        name: each.with_links(stated) if isinstance(each, KnownGpu) else replace(each, **stated)
-        for name, each in site.gpu.items()
+        name: table.with_links(stated) if isinstance(table, KnownGpu) else replace(table, **stated)
+        for name, table in site.gpu.items()
     }
     failures = cast(Preset | FailureRates, network.failures)
     if network.dual_homed and isinstance(failures, FailureRates):

@@ -188,7 +188,7 @@ def check_world(line: Line, pool: Pool, world: int, *, shares: int | None = None
         raise ConfigError(f"{key}: wanted whole nodes of {per_node} ranks, found {world} ranks; {works}")
     shares, batch = world if shares is None else shares, line.train.global_batch
     if batch % shares:
-        near = " or ".join(str(each) for each in _nearest_divisors(batch, shares))
+        near = " or ".join(str(divisor) for divisor in _nearest_divisors(batch, shares))
         raise ConfigError(
             f"{key}: wanted {shares} equal shares of global_batch = {batch}, found a remainder of {batch % shares}; "
             f"ranks {near} or global_batch {nearest_multiples(batch, shares)} works"

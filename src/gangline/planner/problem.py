@@ -52,7 +52,7 @@ class PlanProblem:
         return cls(
             line=line, pool=open_pool(site, inventory, fabric=fabric), profile=profile, site=site, rates=rates,
             precision=choose_precision(line, inventory),
-            history=[each for each in history if each.model in ("", model)],
+            history=[run for run in history if run.model in ("", model)],
         )  # fmt: skip
 
     @property
@@ -102,7 +102,7 @@ class PlanProblem:
         """Forecast with what saves and failures of so many GPUs cost; failures of cores are not known: as it is."""
         if self.pool.device != "cuda" or not forecast.parameters:
             return forecast
-        parameters, alike = forecast.parameters, (each for each in self.history if each.device == self.pool.device)
+        parameters, alike = forecast.parameters, (run for run in self.history if run.device == self.pool.device)
         return with_interruptions(
             forecast, self.site.plan, restart=restart_time(self.site.plan, alike), gpus=gpus,
             servers=num_nodes(self.pool, gpus), parameters=parameters,

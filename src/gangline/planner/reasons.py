@@ -43,8 +43,8 @@ def _win_words(request: PlanRequest, ranking: Ranking) -> str:
 def why_lost(request: PlanRequest, ranking: Ranking, layout: Layout) -> PlanReason:
     """Reason of a plan that fits: what its bounds or its time say, else how near it comes and how it is less simple."""
     winner = ranking.order[0]
-    if (known := _by_numbers(request, ranking, layout)) is not None:
-        return known
+    if (reason := _by_numbers(request, ranking, layout)) is not None:
+        return reason
     plain = _by_simplicity(request, layout, winner)
     margin = _margin_words(request, ranking, layout)
     return PlanReason(plain.verdict, f"{margin}; {plain.words}" if margin else plain.words)
@@ -255,7 +255,7 @@ def _cuts(mesh: Mesh) -> str:
         f"{mesh.pp} stages share the blocks" if mesh.pp > 1 else "",
         f"{mesh.dp_shard} shards the rest" if mesh.dp_shard > 1 else "",
     ]
-    return ", ".join(each for each in words if each)
+    return ", ".join(word for word in words if word)
 
 
 def _unknown(fit: Fit, profile: ModelProfile | None) -> str:

@@ -42,11 +42,11 @@ class PlanRequest(PlanProblem):
     def _cheapest_setting(self, layout: Layout) -> FittedSetting:
         misses = []
         for size, memory in self._open_ways(layout):
-            each = FittedSetting(micro_batch=size, memory=memory, fit=self.fit_of(layout, size, memory))
-            if each.fit.holds:
-                return self._faster_setting(layout, each)
-            misses.append(each)
-        return min(misses, key=lambda each: (each.effort // OFFLOAD_EFFORT, each.fit.ratio or 0))
+            setting = FittedSetting(micro_batch=size, memory=memory, fit=self.fit_of(layout, size, memory))
+            if setting.fit.holds:
+                return self._faster_setting(layout, setting)
+            misses.append(setting)
+        return min(misses, key=lambda setting: (setting.effort // OFFLOAD_EFFORT, setting.fit.ratio or 0))
 
     def _open_ways(self, layout: Layout) -> Iterator[tuple[int, Memory]]:
         """All that the line leaves open, the least effort first, each with the largest passes first."""
@@ -65,9 +65,9 @@ class PlanRequest(PlanProblem):
             way = size, memory.gradient_sync
             if way in found or effort(memory) >= OFFLOAD_EFFORT:
                 continue
-            each = FittedSetting(micro_batch=size, memory=memory, fit=self.fit_of(layout, size, memory))
-            if each.fit.holds:
-                found[way] = self._time_bounds(layout, each) or time_bounds, each
+            setting = FittedSetting(micro_batch=size, memory=memory, fit=self.fit_of(layout, size, memory))
+            if setting.fit.holds:
+                found[way] = self._time_bounds(layout, setting) or time_bounds, setting
         faster = [each for each in found.values() if each[0].is_clearly_below(time_bounds, self.band)]
         return min(faster, key=lambda each: each[0].most, default=(time_bounds, first))[1]
 
@@ -96,7 +96,7 @@ class PlanRequest(PlanProblem):
 
     def seconds(self, layout: Layout) -> float | None:
         """Median step of runs of this layout on equal devices, however they were run; None: there are none."""
-        equal = [each.step_seconds for each in equal_runs(self, layout)]
+        equal = [run.step_seconds for run in equal_runs(self, layout)]
         return median(equal) if equal else None
 
     def forecast(self, layout: Layout) -> Forecast:

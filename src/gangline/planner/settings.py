@@ -113,8 +113,8 @@ class StepLoad(Setting):
     def rounds(self, wrapping: Wrapping) -> tuple[int, int]:
         """Times that a rank gathers its shards, once or twice a micro-batch if it reshards, and that gradients are
         reduced."""
-        each = wrapping.shards and self.memory.gradient_sync == "each"
-        return 2 * self.micro_batches if wrapping.reshards else 1, self.micro_batches if each else 1
+        shards = wrapping.shards and self.memory.gradient_sync == "each"
+        return 2 * self.micro_batches if wrapping.reshards else 1, self.micro_batches if shards else 1
 
 
 def step_load(line: Line, layout: Layout, setting: Setting) -> StepLoad:
@@ -149,7 +149,7 @@ class FittedSetting:
 
 def line_memory(line: Line) -> Memory:
     """What the line itself asks for; what it leaves open is not given up for memory."""
-    table, names = line.train.memory, (each.name for each in fields(Memory))
+    table, names = line.train.memory, (field.name for field in fields(Memory))
     return Memory(**{name: value for name in names if (value := getattr(table, name)) != "auto"})
 
 

@@ -48,7 +48,7 @@ def suggest_change(line: Line, inventory: Inventory, fits: Fits) -> str:
     nodes = _fewest_nodes(lambda count: fits(line, replace(inventory, num_nodes=count)), inventory)
     more = f"{nodes} nodes like these would fit it" if nodes else ""
     others = _all_nearest(_of_training(line, inventory), inventory, fits)
-    known = " or ".join(f"{change} as {each.name}{_room(each)}{_seconds(each)}" for (change, _), each in others)
+    known = " or ".join(f"{change} as {plan.name}{_room(plan)}{_seconds(plan)}" for (change, _), plan in others)
     return ", or ".join(each for each in (more, known and f"to train something else, {known} would fit") if each)
 
 
@@ -62,7 +62,7 @@ def _seconds(fitting: FittingPlan) -> str:
 
 def _all_nearest(keys: Iterator[list[Change]], inventory: Inventory, fits: Fits) -> list[tuple[Change, FittingPlan]]:
     """The first value of each key with which something fits."""
-    pairs = (((each, fitting) for each in values if (fitting := fits(each[1], inventory))) for values in keys)
+    pairs = (((value, fitting) for value in values if (fitting := fits(value[1], inventory))) for values in keys)
     return [pair for each in pairs if (pair := next(each, None))]
 
 

@@ -44,14 +44,16 @@ class GpuPair:
     @classmethod
     def of(cls, line: Line, kinds: tuple[Inventory, Inventory], ask: Ask) -> "GpuPair":
         """All nodes of both kinds."""
-        nodes = sum(each.num_nodes for each in kinds)
-        asked = [ask(line, replace(each, num_nodes=nodes, others=())) for each in kinds]
-        rates = [each.pool.gpu.network_bytes_per_second for each in asked]
+        nodes = sum(kind.num_nodes for kind in kinds)
+        asked = [ask(line, replace(kind, num_nodes=nodes, others=())) for kind in kinds]
+        rates = [request.pool.gpu.network_bytes_per_second for request in asked]
         across = None if None in rates else min(filter(None, rates))
-        waits = [each.pool.gpu.network_latency_seconds for each in asked]
+        waits = [request.pool.gpu.network_latency_seconds for request in asked]
         latency = max((each for each in waits if each is not None), default=None)
         slower: dict[str, Any] = {"network_bytes_per_second": across, "network_latency_seconds": latency}
-        first, second = (replace(each, pool=replace(each.pool, gpu=replace(each.pool.gpu, **slower))) for each in asked)
+        first, second = (
+            replace(request, pool=replace(request.pool, gpu=replace(request.pool.gpu, **slower))) for request in asked
+        )
         return cls(kinds, (first, second))
 
     @property
@@ -67,7 +69,7 @@ class GpuPair:
     @property
     def names(self) -> tuple[str, str]:
         """Names of the kinds, as drivers call them."""
-        first, second = (each.pool.name for each in self.requests)
+        first, second = (request.pool.name for request in self.requests)
         return first, second
 
     @property
@@ -136,23 +138,23 @@ def unlike_gang(pair: GpuPair) -> PlanChoice | PlanReason:
 
 def _best(pair: GpuPair, gangs: Iterable[UnlikeGang[KindT]]) -> UnlikeGang[KindT]:
     entries = [
-        Contender(plan=each, cost=TimeBounds.exactly(each.step_seconds), axes=each.layout.num_axes) for each in gangs
+        Contender(plan=gang, cost=TimeBounds.exactly(gang.step_seconds), axes=gang.layout.num_axes) for gang in gangs
     ]
     return winner(entries, band=pair.requests[0].band)
 
 
 def _by_formula(pair: GpuPair) -> PlanChoice | PlanReason:
-    first, second = (formula_question(each, pair.world_size) for each in pair.requests)
+    first, second = (formula_question(request, pair.world_size) for request in pair.requests)
     if missing := first.missing or second.missing:
         return PlanReason("lost", f"no step time: {missing}")
     plans, search = evaluate_unlike((first, second), pair.ranks, band=pair.requests[0].band)
     if not plans:
         return PlanReason("unsupported", "no layout of replicas that the line allows lies on both kinds")
     best = _best(pair, sorted(plans, key=lambda each: each.layout.name))
-    if not all(each.fits for each in best.kinds):
+    if not all(kind.fits for kind in best.kinds):
         needs = zip(best.kinds, pair.requests, strict=True)
-        fits = [plan.memory.fit(each.pool.usable_bytes(each.pool.slots)) for plan, each in needs]
-        return PlanReason("no_fit", no_fit_reason(max(fits, key=lambda each: each.ratio or 0.0)))
+        fits = [plan.memory.fit(request.pool.usable_bytes(request.pool.slots)) for plan, request in needs]
+        return PlanReason("no_fit", no_fit_reason(max(fits, key=lambda fit: fit.ratio or 0.0)))
     one, other = (
         forecast_of_layout(request, plan)
         for request, plan in zip(pair.busiest(best.layout, best.shares), best.kinds, strict=True)
@@ -164,20 +166,22 @@ def _by_formula(pair: GpuPair) -> PlanChoice | PlanReason:
 
 def _traced(pair: GpuPair, profile: ModelProfile) -> PlanChoice | PlanReason:
     misses: list[Fit] = []
-    found = [best for each in _layouts(pair, profile) if (best := _best_of(pair, profile, each, misses)) is not None]
-    if missing := next((kind.missing for each in found for kind in each.kinds if kind.step_seconds is None), ""):
+    gangs = [
+        best for layout in _layouts(pair, profile) if (best := _best_of(pair, profile, layout, misses)) is not None
+    ]
+    if missing := next((kind.missing for gang in gangs for kind in gang.kinds if kind.step_seconds is None), ""):
         return PlanReason("lost", f"no step time: {missing}")
-    if found:
-        best = _best(pair, found)
+    if gangs:
+        best = _best(pair, gangs)
         return _chosen(pair, best, _bound(pair, best))
     if misses:
-        return PlanReason("no_fit", no_fit_reason(min(misses, key=lambda each: each.ratio or 0.0)))
+        return PlanReason("no_fit", no_fit_reason(min(misses, key=lambda fit: fit.ratio or 0.0)))
     return PlanReason("unsupported", "no replicas that the line allows lie on both kinds and share its batch")
 
 
 def _bound(pair: GpuPair, gang: UnlikeGang[Forecast]) -> float | None:
     """All computing at the peaks of both kinds; None: one is not known."""
-    flops, peaks = gang.kinds[0].flops_per_sample, [each.device_flops or 0.0 for each in gang.kinds]
+    flops, peaks = gang.kinds[0].flops_per_sample, [kind.device_flops or 0.0 for kind in gang.kinds]
     if flops is None or not all(peaks):
         return None
     return pair.line.train.global_batch * flops / sum(n * peak for n, peak in zip(pair.ranks, peaks, strict=True))
@@ -197,8 +201,8 @@ def _chosen(
 
 def _gang_forecast(pair: GpuPair, gang: UnlikeGang[Forecast]) -> Forecast:
     """Forecast of the kind that is last done, with the memory of the fuller one, and what both cost."""
-    slow = max(gang.kinds, key=lambda each: each.step_seconds or 0.0)
-    rooms = [each.pool.usable_bytes(each.pool.slots) or 1.0 for each in pair.requests]
+    slow = max(gang.kinds, key=lambda forecast: forecast.step_seconds or 0.0)
+    rooms = [request.pool.usable_bytes(request.pool.slots) or 1.0 for request in pair.requests]
     fuller = max(range(2), key=lambda kind: (gang.kinds[kind].memory_bytes or 0) / rooms[kind])
     money = pair.money(slow)
     return replace(
@@ -221,7 +225,7 @@ def _reason(pair: GpuPair, gang: UnlikeGang[Forecast], forecast: Forecast, bound
 
 
 def _layouts(pair: GpuPair, profile: ModelProfile) -> Iterator[Layout]:
-    line, nodes = pair.line, sum(each.num_nodes for each in pair.kinds)
+    line, nodes = pair.line, sum(kind.num_nodes for kind in pair.kinds)
     for each in STRATEGIES.values():
         is_asked = line.train.strategy in ("auto", each.name, *each.aliases)
         if not is_asked or not each.auto_order or each.layout not in ("replicas", "replicas_of_shards"):
@@ -234,7 +238,7 @@ def _layouts(pair: GpuPair, profile: ModelProfile) -> Iterator[Layout]:
 def _best_of(pair: GpuPair, profile: ModelProfile, layout: Layout, misses: list[Fit]) -> UnlikeGang[Forecast] | None:
     """The fastest passes with the fewest savings of memory that let any fit; None: none fits, and `misses` has why."""
     batch, requested = pair.line.train.global_batch, pair.line.train.mesh.micro_batch
-    sizes = [each for each in divisors(batch) if each <= MOST_AUTO] if requested == "auto" else [requested]
+    sizes = [divisor for divisor in divisors(batch) if divisor <= MOST_AUTO] if requested == "auto" else [requested]
     whole = whole_passes(sizes, batch, layout)
     for memory in memories(pair.line, layout, "cuda", profile):
         if memory.offload == "cpu":
@@ -255,11 +259,11 @@ def _dealt(
     replicas = replicas_of(pair.ranks, layout)
     shares = dealt_samples(layout, setting, deal_passes(passes, replicas, (first, second)), replicas)
     busiest = pair.busiest(layout, shares)
-    fits = [each.fit_of(layout, size, memory) for each in busiest]
-    if not all(each.holds for each in fits):
+    fits = [request.fit_of(layout, size, memory) for request in busiest]
+    if not all(fit.holds for fit in fits):
         misses.append(max(fits, key=lambda each: each.ratio or 0.0))
         return None
-    one, other = (forecast_of(each, layout, setting, fit) for each, fit in zip(busiest, fits, strict=True))
+    one, other = (forecast_of(request, layout, setting, fit) for request, fit in zip(busiest, fits, strict=True))
     return UnlikeGang(layout=layout, setting=setting, shares=shares, kinds=(one, other))
 
 

@@ -119,11 +119,13 @@ def render_card(
 
 def _federation(record: Record) -> str:
     """Where the data stayed, and what privacy they have; empty without a federation."""
-    found = record.federated
-    if found is None:
+    result = record.federated
+    if result is None:
         return ""
-    stayed = "Members were simulated on these data" if found.engine == "simulated" else "Data stayed with their members"
-    return f"{stayed}: {federation_words(found)}"
+    stayed = (
+        "Members were simulated on these data" if result.engine == "simulated" else "Data stayed with their members"
+    )
+    return f"{stayed}: {federation_words(result)}"
 
 
 def _metric_row(name: str, metric: Metric) -> dict[str, str]:
@@ -148,8 +150,8 @@ def _known_limits(record: Record, *, of_program: bool) -> list[str]:
     limits += [f"gate {gate.name}: {gate.reason}" for gate in record.gates if gate.verdict == "unknown"]
     limits += [
         f"{name}: no band, judged on one seed"
-        for name, each in record.metrics.items()
-        if each.band is None and each.base_band is None
+        for name, metric in record.metrics.items()
+        if metric.band is None and metric.base_band is None
     ]
     if record.proof is None:
         limits.append("not reloaded under a second plan")

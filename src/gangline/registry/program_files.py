@@ -67,7 +67,7 @@ def names_in_version(paths: Sequence[str]) -> dict[str, str]:
 
 def _from_outputs(store: ObjectStore, record: Record, globs: Sequence[str]) -> ProgramFiles | None:
     listed = read_output_list(store, record)
-    key = next((each.key for each in record.artifacts if each.kind == OUTPUTS_KIND), "")
+    key = next((artifact.key for artifact in record.artifacts if artifact.kind == OUTPUTS_KIND), "")
     chosen = [file for file in (listed.files if listed else ()) if any_matches(file.path, globs)]
     names = names_in_version([file.path for file in chosen])
     items = [

@@ -144,7 +144,9 @@ class ProjectOwner:
     @property
     def text(self) -> str:
         """The addresses, for a sentence."""
-        shown = ("the repository in which this store lay" if each == OWN_STORE else each for each in self.addresses)
+        shown = (
+            "the repository in which this store lay" if address == OWN_STORE else address for address in self.addresses
+        )
         return ", ".join(sorted(shown))
 
     def has_clone(self, address: RepositoryAddress) -> bool:

@@ -69,9 +69,9 @@ def promote(
 
 def check_conditional_writes(store: ObjectStore) -> str:
     """Raises StorageError where the store ignores conditions, so that two promoters could both win."""
-    found = probe(store)
-    if not found.conditional_writes:
-        failed = next((each for each in found.checks if not each.passed), None)
+    store_probe = probe(store)
+    if not store_probe.conditional_writes:
+        failed = next((check for check in store_probe.checks if not check.passed), None)
         why = f": {failed.name}: {failed.reason}" if failed else ""
         raise StorageError(f"{store.url} ignores conditional writes{why}; promote in a store that supports them")
     return "the store supports conditional writes"
@@ -105,9 +105,9 @@ def _read_alias(store: ObjectStore, model: str, alias: str) -> tuple[str, Alias 
 
 
 def _check_parts(version: Version, evidence: VersionEvidence) -> None:
-    failed = [each for each in check_version(version, evidence) if not each.ok]
+    failed = [result for result in check_version(version, evidence) if not result.ok]
     if failed:
-        reasons = "; ".join(f"{each.name}: {each.text}" for each in failed)
+        reasons = "; ".join(f"{result.name}: {result.text}" for result in failed)
         raise IntegrityError(f"{version.model} {version.version} is not promoted: {reasons}")
 
 

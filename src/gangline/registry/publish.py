@@ -98,7 +98,11 @@ class _Job:
     def manifest_sha256(self) -> str:
         """Digest of the checkpoint's manifest at the end of the training; IntegrityError where the record has none."""
         wanted = f"{self.checkpoint}/manifest.json"
-        found = [each.sha256 for each in self.record.artifacts if each.key == wanted and each.kind == "checkpoint"]
+        found = [
+            artifact.sha256
+            for artifact in self.record.artifacts
+            if artifact.key == wanted and artifact.kind == "checkpoint"
+        ]
         if not found:
             raise IntegrityError(f"the record of {self.record.run.id} names no checkpoint {self.checkpoint}")
         return found[-1]
@@ -197,7 +201,7 @@ def _program_files(store: ObjectStore, record: Record, line: Line, key: SigningK
 
 def _no_weights_reason(record: Record) -> str:
     """Why a program whose line names no files publishes nothing, and which files of it there are."""
-    saves = [each.key.split("/")[-2] for each in record.artifacts if each.kind == SAVE_KIND]
+    saves = [artifact.key.split("/")[-2] for artifact in record.artifacts if artifact.kind == SAVE_KIND]
     outputs = record.outputs.files if record.outputs else ()
     has = [f"{saves[-1]} of program.save"] if saves else []
     if record.outputs and outputs:

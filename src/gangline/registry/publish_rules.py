@@ -55,7 +55,7 @@ def unpublishable_reason(record: Record) -> str | None:
     if was_drilled(record):
         return "a drilled run stays a candidate: run again without drill to publish"
     if is_experiment(record):
-        keys = ", ".join(each.partition("=")[0] for each in record.inputs.overrides)
+        keys = ", ".join(override.partition("=")[0] for override in record.inputs.overrides)
         return f"it is an experiment, with {keys} set on the command line: commit the change to publish"
     if not record.commit.protected:
         return _unprotected_reason(record)
@@ -63,7 +63,7 @@ def unpublishable_reason(record: Record) -> str | None:
 
 
 def _left_reason(record: Record) -> str | None:
-    left = [clean(each.path, limit=120) for each in (record.ran.reads if record.ran else ()) if each.left]
+    left = [clean(read.path, limit=120) for read in (record.ran.reads if record.ran else ()) if read.left]
     if not left:
         return None
     return (
@@ -75,7 +75,7 @@ def _left_reason(record: Record) -> str | None:
 
 def _unprotected_reason(record: Record) -> str:
     """The sentence of the resolve stage."""
-    sentence = next((each.text for each in record.events if each.kind == UNPROTECTED), "")
+    sentence = next((event.text for event in record.events if event.kind == UNPROTECTED), "")
     return sentence or (
         f"commit {record.commit.sha[:8]} was not part of a branch that publishes when git was asked at resolve"
     )

@@ -44,9 +44,9 @@ def list_artifacts(store: ObjectStore, record: Record) -> list[RunArtifact]:
         StorageError, IntegrityError: The list of outputs is missing, or is not the one that the record names.
     """
     artifacts = [
-        RunArtifact(kind=each.kind, path=_path(each, record.prefix), key=each.key, size_bytes=each.size_bytes,
-             sha256=each.sha256)
-        for each in record.artifacts
+        RunArtifact(kind=artifact.kind, path=_path(artifact, record.prefix), key=artifact.key,
+             size_bytes=artifact.size_bytes, sha256=artifact.sha256)
+        for artifact in record.artifacts
     ]  # fmt: skip
     return artifacts + list(_outputs(store, record))
 
@@ -83,24 +83,24 @@ def select_artifacts(items: Sequence[RunArtifact], pattern: str) -> list[RunArti
     Raises:
         UsageError: There is none, or two have one path.
     """
-    named = [each for each in items if matches(each.path, pattern)]
-    found = [each for each in named if not is_of_git(each.path)]
-    if named and not found:
+    named = [item for item in items if matches(item.path, pattern)]
+    artifacts = [artifact for artifact in named if not is_of_git(artifact.path)]
+    if named and not artifacts:
         raise UsageError(f"{named[0].path} is of a git folder, and git obeys what is in one: it is never fetched")
-    if not found:
-        existing = ", ".join(each.path for each in items[:8]) or "none"
+    if not artifacts:
+        existing = ", ".join(item.path for item in items[:8]) or "none"
         raise UsageError(f"wanted a file that matches {pattern!r}, found none; files of the run: {existing}")
-    paths = [each.path for each in found]
+    paths = [artifact.path for artifact in artifacts]
     if duplicate := next((path for path in paths if paths.count(path) > 1), None):
-        kinds = ", ".join(each.kind for each in found if each.path == duplicate)
+        kinds = ", ".join(artifact.kind for artifact in artifacts if artifact.path == duplicate)
         raise UsageError(f"{duplicate} exists {paths.count(duplicate)} times, as {kinds}; choose one with --kind")
-    return found
+    return artifacts
 
 
 def _outputs(store: ObjectStore, record: Record) -> Iterator[RunArtifact]:
-    found = read_output_list(store, record)
-    key = next((each.key for each in record.artifacts if each.kind == OUTPUTS_KIND), "")
-    for file in found.files if found else ():
+    output_list = read_output_list(store, record)
+    key = next((artifact.key for artifact in record.artifacts if artifact.kind == OUTPUTS_KIND), "")
+    for file in output_list.files if output_list else ():
         yield RunArtifact(
             kind=OUTPUT_KIND,
             path=file.path,
@@ -133,21 +133,21 @@ def fetch_artifacts(
         IntegrityError: A path is no plain one, or of a git folder; or the store's content is not that of the record,
             and the partial file is deleted.
     """
-    for each in items:
-        check_new_path(each.path)
+    for item in items:
+        check_new_path(item.path)
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        if found := clash((each.path for each in items), folder):
+        if found := clash((artifact.path for artifact in items), folder):
             raise UsageError(
                 f"{found[0]} and {found[1]} are one name on the file system of {folder}; --to a folder on one that"
                 " keeps letter case, or fetch them one by one into two folders"
             )
-        missing = [each for each in items if not _is_there(each, folder, overwrite=overwrite)]
-    for each in items:
-        if each in missing:
-            with storage_errors(folder / each.path), _parent(folder, each.path, make=True) as parent:
-                _fetch(store, each, parent)
-        yield each, folder / each.path
+        missing = [artifact for artifact in items if not _is_there(artifact, folder, overwrite=overwrite)]
+    for item in items:
+        if item in missing:
+            with storage_errors(folder / item.path), _parent(folder, item.path, make=True) as parent:
+                _fetch(store, item, parent)
+        yield item, folder / item.path
 
 
 def _is_there(item: RunArtifact, folder: Path, *, overwrite: bool) -> bool:
@@ -157,11 +157,11 @@ def _is_there(item: RunArtifact, folder: Path, *, overwrite: bool) -> bool:
         with _parent(folder, item.path, make=False) as parent:
             if _has_content(item, name, parent):
                 return True
-            found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    if stat.S_ISDIR(found.st_mode) or not overwrite:
-        works = "--to another folder works" if stat.S_ISDIR(found.st_mode) else "--overwrite replaces it"
+    if stat.S_ISDIR(status.st_mode) or not overwrite:
+        works = "--to another folder works" if stat.S_ISDIR(status.st_mode) else "--overwrite replaces it"
         raise UsageError(f"{folder / item.path} exists and is another file; {works}")
     return False
 

@@ -104,7 +104,7 @@ def _job(
     options = {
         "text": [f"../data/{Path(path).relative_to(data)}" for path in data_paths(small_plan, data)],
         "shards": [], "holdout": plan.data.holdout, "seed": plan.seed, "model": plan.model,
-        "dataset": [to_plain(each) for each in shards],
+        "dataset": [to_plain(shard) for shard in shards],
         "data_of_members": plan.federation is not None and plan.federation.is_data_of_members,
     }  # fmt: skip
     files: dict[str, bytes | Path] = {"model": folder, "data": data, "options.json": json.dumps(options).encode()}
@@ -115,8 +115,8 @@ def _job(
 
 def _smallest_shard(store: ObjectStore, use: DatasetUse, folder: Path) -> list[DatasetShard]:
     """The smallest shard of a data set, held-out if there are any, put into `folder`; none of a source or too large."""
-    shards = [each for each in read_dataset(store, use).shards if each.source is None]
-    chosen = min(shards, key=lambda each: (each.split != "holdout", each.size_bytes, each.path), default=None)
+    shards = [shard for shard in read_dataset(store, use).shards if shard.source is None]
+    chosen = min(shards, key=lambda shard: (shard.split != "holdout", shard.size_bytes, shard.path), default=None)
     if chosen is None or chosen.size_bytes > MAX_SHARD_BYTES:
         return []
     folder.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ def _smallest_files(files: Sequence[DataFile]) -> tuple[DataFile, ...]:
     """The smallest data files, up to `MAX_DATA_BYTES` together and at least one: enough for one batch."""
     chosen: list[DataFile] = []
     total = 0
-    for file in sorted(files, key=lambda each: (each.size_bytes, each.path)):
+    for file in sorted(files, key=lambda data_file: (data_file.size_bytes, data_file.path)):
         total += file.size_bytes
         if chosen and total > MAX_DATA_BYTES:
             break

@@ -108,10 +108,10 @@ def _alone(version: Version, store: ObjectStore) -> str:
     """A copy of the folder would contain every file in it, listed or not."""
     listed = {file.key for file in version.files}
     for folder in sorted({key.rpartition("/")[0] for key in listed}):
-        for found in store.list(f"{folder}/"):
-            if found.key not in listed:
+        for entry in store.list(f"{folder}/"):
+            if entry.key not in listed:
                 raise IntegrityError(
-                    f"{found.key} is in the folder of {version.key}, which does not list it; find out who wrote it"
+                    f"{entry.key} is in the folder of {version.key}, which does not list it; find out who wrote it"
                 )
     return "the folder has no other files"
 
@@ -150,7 +150,7 @@ def _record(version: Version, evidence: VersionEvidence) -> str:
         raise GateError(f"run {record.run.id} has the verdict {record.run.verdict or 'open'}, wanted passed")
     if unfit := unpublishable_reason(record):
         raise IntegrityError(f"run {record.run.id} is never promoted: {unfit}")
-    if version.origin_key not in {each.key for each in record.artifacts}:
+    if version.origin_key not in {artifact.key for artifact in record.artifacts}:
         raise IntegrityError(f"run {record.run.id} has no checkpoint {version.checkpoint} in its record")
     if version.of_program and not record.inputs.values.get("publish.files"):
         raise IntegrityError(f"run {record.run.id} publishes no files of its program: publish.files names none")
@@ -183,7 +183,7 @@ def _image(version: Version, evidence: VersionEvidence) -> str:
         lock = stage(record, "build").outputs.get("lock")
         where = f"an environment of {clean(str(lock), limit=80)}" if lock else "the environment of its driver"
         return f"none: trained in {where}"
-    found = [each.key for each in record.artifacts if each.kind == "image-provenance"]
+    found = [artifact.key for artifact in record.artifacts if artifact.kind == "image-provenance"]
     if not found:
         raise IntegrityError(f"{record.inputs.image} has no provenance in the record")
     return verify_image(record.inputs.image, provenance=found[-1], store=evidence.store, keys=evidence.keys)

@@ -112,8 +112,8 @@ def tag_name(model: str, version: int) -> str:
 
 def list_versions(store: ObjectStore, model: str) -> tuple[Version, ...]:
     """Every version of `model`, oldest first."""
-    found = (read_version(store, model, number) for number in version_numbers(store, model))
-    return tuple(version for version in found if version is not None)
+    versions = (read_version(store, model, number) for number in version_numbers(store, model))
+    return tuple(version for version in versions if version is not None)
 
 
 def version_numbers(store: ObjectStore, model: str) -> tuple[int, ...]:

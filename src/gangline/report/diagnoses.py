@@ -45,10 +45,11 @@ def diagnosis_rows(diagnoses: Sequence[Diagnosis]) -> list[DiagnosisRow]:
     """Rows in the order of the record."""
     return [
         DiagnosisRow(
-            kind_text(each), ", ".join(each.names), each.evidence,
-            "not known" if each.cost_percent is None else percent(each.cost_percent / 100), remedy_text(each.action),
+            kind_text(diagnosis), ", ".join(diagnosis.names), diagnosis.evidence,
+            "not known" if diagnosis.cost_percent is None else percent(diagnosis.cost_percent / 100),
+            remedy_text(diagnosis.action),
         )
-        for each in diagnoses
+        for diagnosis in diagnoses
     ]  # fmt: skip
 
 

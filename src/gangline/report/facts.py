@@ -173,8 +173,8 @@ def verdict_reason(record: Record) -> str:
     """One sentence: the run's own, what the last stop of an open one saved, or that of the first gate that said no."""
     if record.run.verdict == "passed":  # of records that were written before their reason named unknown gates
         return passed_reason(record.gates)
-    if said := record.run.reason or stop_text(record):
-        return said
+    if reason := record.run.reason or stop_text(record):
+        return reason
     refusing = [gate.reason for gate in record.gates if gate.verdict == "no"]
     return refusing[0] if refusing else ""
 
@@ -187,7 +187,7 @@ def stop_text(record: Record) -> str:
 
 def mark_words(record: Record) -> str:
     """How the run differs from its commit, and what follows from that; empty: it does not."""
-    keys = ", ".join(each.partition("=")[0] for each in record.inputs.overrides)
+    keys = ", ".join(override.partition("=")[0] for override in record.inputs.overrides)
     words = {"experiment": f"experiment with {keys}", "dirty": "uncommitted changes", "drilled": "drilled"}
     said = " · ".join(words[mark] for mark in flags_of(record))
     return f"{said} · never a base, never published" if said else ""
@@ -212,10 +212,10 @@ class PinnedItem:
 def pinned_rows(record: Record) -> list[PinnedItem]:
     """Item by item; empty in older records, whose gate has no items."""
     items = next((gate.evidence.get("items") for gate in record.gates if gate.name == "reproducible"), None)
-    rows = [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+    rows = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
     return [
-        PinnedItem(str(each.get("name")), pinned, str(each.get("by")), _uncompared(each))
-        for each in rows if (pinned := str(each.get("pinned"))) in MARKS
+        PinnedItem(str(row.get("name")), pinned, str(row.get("by")), _uncompared(row))
+        for row in rows if (pinned := str(row.get("pinned"))) in MARKS
     ]  # fmt: skip
 
 
@@ -263,16 +263,16 @@ def unreported(record: Record) -> list[str]:
 
 def outputs_text(record: Record) -> str:
     """`3 files, 12 MB: out/model.pt 12 MB, out/notes.txt 6 B and 1 more`; empty: the line declares none."""
-    found = record.outputs
-    if found is None:
+    info = record.outputs
+    if info is None:
         return ""
-    if found.refused or not found.num_files:
-        return found.refused or "none was written"
-    first = [f"{file.path} {format_bytes(file.size_bytes)}" for file in found.files[:_FIRST_OUTPUTS]]
-    more = f" and {found.num_files - len(first)} more" if found.num_files > len(first) else ""
-    lost = f" · {found.num_left_out} left out" if found.num_left_out else ""
-    files = f"{found.num_files} file{'s' if found.num_files > 1 else ''}"
-    return f"{files}, {format_bytes(found.size_bytes)}: {', '.join(first)}{more}{lost}"
+    if info.refused or not info.num_files:
+        return info.refused or "none was written"
+    first = [f"{file.path} {format_bytes(file.size_bytes)}" for file in info.files[:_FIRST_OUTPUTS]]
+    more = f" and {info.num_files - len(first)} more" if info.num_files > len(first) else ""
+    lost = f" · {info.num_left_out} left out" if info.num_left_out else ""
+    files = f"{info.num_files} file{'s' if info.num_files > 1 else ''}"
+    return f"{files}, {format_bytes(info.size_bytes)}: {', '.join(first)}{more}{lost}"
 
 
 def split_tiles(record: Record) -> str:

@@ -29,8 +29,8 @@ class GroupRow(NamedTuple):
 def group_rows(record: Record) -> list[GroupRow]:
     """Nothing of a gang whose groups are not known, or that has one, or more than are drawn."""
     order = record.gang.order if record.gang else None
-    edges = {(each.source, each.target): each.edges for each in order.edges} if order else {}
-    shown = {(each.source, each.target): _cell(each) for each in order.edges} if order else {}
+    edges = {(edge.source, edge.target): edge.edges for edge in order.edges} if order else {}
+    shown = {(edge.source, edge.target): _cell(edge) for edge in order.edges} if order else {}
     names = sorted({name for pair in edges for name in pair})
     if not 1 < len(names) <= MOST_GROUPS:
         return []
@@ -69,15 +69,15 @@ class WorkerRow(NamedTuple):
 def worker_rows(found: WorkersSummary | None) -> list[WorkerRow]:
     """Workers by number; nothing of a run without any, and of one whose pushes were not read."""
     workers = found.workers if found is not None else ()
-    most = max((each.blocks for each in workers), default=0)
+    most = max((worker.blocks for worker in workers), default=0)
     return [
         WorkerRow(
-            str(each.worker), each.blocks,
-            svg.share_bar(each.blocks / most, f"worker {each.worker}: {each.blocks} blocks"),
-            format_seconds(each.seconds / each.blocks), format_bytes(each.sent_bytes),
-            format_bytes(each.received_bytes), format_seconds(each.silent_seconds) if each.silent_seconds else "",
+            str(worker.worker), worker.blocks,
+            svg.share_bar(worker.blocks / most, f"worker {worker.worker}: {worker.blocks} blocks"),
+            format_seconds(worker.seconds / worker.blocks), format_bytes(worker.sent_bytes),
+            format_bytes(worker.received_bytes), format_seconds(worker.silent_seconds) if worker.silent_seconds else "",
         )
-        for each in workers
+        for worker in workers
     ]  # fmt: skip
 
 
@@ -93,15 +93,15 @@ def workers_words(found: WorkersSummary | None) -> str:
     """All of it in a line; empty: the run has no workers."""
     if found is None:
         return ""
-    blocks = ", ".join(f"{each.worker}: {each.blocks}" for each in found.workers) or "not known"
+    blocks = ", ".join(f"{worker.worker}: {worker.blocks}" for worker in found.workers) or "not known"
     parts = [f"blocks by worker {blocks}", merges_words(found)]
     if found.workers:
         sent, received = (
-            sum(each.sent_bytes for each in found.workers),
-            sum(each.received_bytes for each in found.workers),
+            sum(worker.sent_bytes for worker in found.workers),
+            sum(worker.received_bytes for worker in found.workers),
         )
         parts.append(f"{format_bytes(sent)} sent, {format_bytes(received)} received")
-    if silent := sum(each.silent_seconds for each in found.workers):
+    if silent := sum(worker.silent_seconds for worker in found.workers):
         parts.append(f"{format_seconds(silent)} without the store")
     return " \u00b7 ".join(parts)
 
@@ -142,18 +142,18 @@ def owner_picture(record: Record) -> OwnerPicture | None:
     if updates is None or not updates.ranks:
         return None
     kinds = _kinds(updates)
-    most = max(updates.bound_seconds, *(sum(each.loads.values()) for each in updates.ranks)) or 1.0
+    most = max(updates.bound_seconds, *(sum(rank.loads.values()) for rank in updates.ranks)) or 1.0
     return OwnerPicture(
         updates_words(updates),
         [KindColor(clean(name, 60), svg.svg(svg.rect((0, 0, 12, 12), paint(color), name), 12, 12, "swatch", name))
          for name, color in {**kinds, **({"other": OTHER} if len(kinds) == len(COLORS) else {})}.items()],
         [
             OwnerRow(
-                each.rank, _bar(each.loads, kinds, updates.bound_seconds, most),
-                format_step(sum(each.loads.values())), f"{each.computed:,}",
-                "unknown" if each.seconds is None else format_step(each.seconds / max(1, updates.steps)),
+                rank.rank, _bar(rank.loads, kinds, updates.bound_seconds, most),
+                format_step(sum(rank.loads.values())), f"{rank.computed:,}",
+                "unknown" if rank.seconds is None else format_step(rank.seconds / max(1, updates.steps)),
             )
-            for each in updates.ranks[:MOST_ROWS]
+            for rank in updates.ranks[:MOST_ROWS]
         ],
     )  # fmt: skip
 
@@ -165,7 +165,7 @@ def updates_words(updates: MatrixUpdates) -> str:
         count = f"{updates.computed:,} updates, each computed {each}"
     else:
         count = f"{updates.computed:,} updates computed where {updates.wanted:,} were wanted"
-    loads = [sum(each.loads.values()) for each in updates.ranks]
+    loads = [sum(rank.loads.values()) for rank in updates.ranks]
     mean = sum(loads) / len(loads) if loads else 0.0
     most = f"most loaded rank {max(loads) / mean:.2f} of the mean" if mean else ""
     balance = f"; {most}, bound {updates.bound_seconds / mean:.2f}" if mean else ""
@@ -186,8 +186,8 @@ def _late_words(late: LateUpdates | None) -> str:
 def _kinds(updates: MatrixUpdates) -> dict[str, str]:
     """Colour of the kinds with the most load."""
     loads: dict[str, float] = {}
-    for each in updates.ranks:
-        for kind, load in each.loads.items():
+    for rank in updates.ranks:
+        for kind, load in rank.loads.items():
             loads[kind] = loads.get(kind, 0.0) + load
     largest = sorted(loads, key=lambda kind: (-loads[kind], kind))
     return dict(zip(sorted(largest[: len(COLORS)]), COLORS, strict=False))

@@ -42,7 +42,7 @@ class ModelCard(NamedTuple):
 def render_model_page(run: str, picture: ModelPicture) -> str:
     """The whole page; equal pictures give equal bytes."""
     picture = sanitized(picture)
-    largest = max((size for part in picture.parts for each in part.layers for size in each.shape), default=1)
+    largest = max((size for part in picture.parts for layer in part.layers for size in layer.shape), default=1)
     return render_page(
         "model.html.j2",
         run=run,
@@ -79,13 +79,13 @@ def _tiles(picture: ModelPicture) -> list[tuple[str, str]]:
 def _card(part: ModelPart, picture: ModelPicture, largest: int) -> ModelCard:
     rows = [
         ModelLayerRow(
-            each,
-            " × ".join(map(str, each.shape)) or "1",
-            each.parameters / (part.parameters or 1),
-            _weight(each, picture.mesh, largest),
-            cut_words(each, picture.mesh),
+            layer,
+            " × ".join(map(str, layer.shape)) or "1",
+            layer.parameters / (part.parameters or 1),
+            _weight(layer, picture.mesh, largest),
+            cut_words(layer, picture.mesh),
         )
-        for each in part.layers
+        for layer in part.layers
     ]
     return ModelCard(part, percent(part.parameters * part.repeats / (picture.parameters or 1)), rows)
 

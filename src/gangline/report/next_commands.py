@@ -132,7 +132,7 @@ def _same_data(base: Record, this: Record) -> str:
     names = ("data.text", "data.shards")
     again = f"gangline run --commit {short(base.commit.sha)}"
     other = [name for name in names if _list(base, name) != _list(this, name)]
-    if any(str(text).startswith("repo:") for each in (base, this) for text in _list(each, "data.text")):
+    if any(str(text).startswith("repo:") for record in (base, this) for text in _list(record, "data.text")):
         return "each commit has data of its own; a limit in [[gate.quality]] judges without a base"
     if other:
         keys = " ".join(f"--set {quote(f'{name}={json.dumps(_list(this, name))}')}" for name in other)

@@ -58,7 +58,7 @@ def render_profile_page(
         run=run,
         name=name.replace("-", " to "),
         device="GPU" if summaries and summaries[0].device == "cuda" else "CPU",
-        parts=[_part(each, links.get(each.rank)) for each in summaries[:SHOWN_RANKS]],
+        parts=[_part(summary, links.get(summary.rank)) for summary in summaries[:SHOWN_RANKS]],
         left_out=max(0, len(summaries) - SHOWN_RANKS),
         keys=[(category, COLORS[category]) for category in CATEGORIES],
         duration=duration,
@@ -107,10 +107,10 @@ def _depth(share: float) -> int:
 def _ruler(steps: Sequence[ProfiledStep], seconds: float) -> Markup:
     scale = WIDTH / (seconds or 1.0)
     parts = []
-    for number, each in enumerate(steps):
-        title = f"step {each.step}: {duration(each.seconds)}"
+    for number, step in enumerate(steps):
+        title = f"step {step.step}: {duration(step.seconds)}"
         color = f'{paint("faint")} fill-opacity="{0.9 if number % 2 else 0.4}"'
-        parts.append(_mark(each.start * scale, each.seconds * scale, 8, color, title))
+        parts.append(_mark(step.start * scale, step.seconds * scale, 8, color, title))
     return svg("".join(parts), WIDTH, 8, "ruler", "steps")
 
 
@@ -160,7 +160,7 @@ def render_profile(name: str, summaries: Sequence[ProfileSummary], *, width: int
     head = f"steps {name.replace('-', ' to ')} · {len(summaries)} rank{'s' if len(summaries) > 1 else ''}"
     device = "GPU" if summaries[0].device == "cuda" else "CPU"
     blocks = [[f"{head} · time of the {device}"], _ranks(summaries), _lanes(summaries, width)]
-    worst = max(summaries, key=lambda each: (each.idle_share + each.exposed_share, each.rank))
+    worst = max(summaries, key=lambda summary: (summary.idle_share + summary.exposed_share, summary.rank))
     blocks.append(_operators(worst, width))
     return "\n\n".join("\n".join(line.rstrip() for line in block) for block in blocks if block)
 
@@ -174,12 +174,13 @@ def duration(seconds: float) -> str:
 
 def _ranks(summaries: Sequence[ProfileSummary]) -> list[str]:
     rows = [("rank", "step", "busy", "exposed", "idle", "peak", "where")]
-    for each in summaries:
-        steps = len(each.steps) or 1
+    for summary in summaries:
+        steps = len(summary.steps) or 1
         rows.append(
             (
-                str(each.rank), duration(each.seconds / steps), percent(each.busy_share), percent(each.exposed_share),
-                percent(each.idle_share), format_bytes(each.peak_bytes), place(each.node),
+                str(summary.rank), duration(summary.seconds / steps), percent(summary.busy_share),
+                percent(summary.exposed_share), percent(summary.idle_share),
+                format_bytes(summary.peak_bytes), place(summary.node),
             )
         )  # fmt: skip
     widths = [max(len(row[i]) for row in rows) for i in range(6)]
@@ -190,12 +191,12 @@ def _lanes(summaries: Sequence[ProfileSummary], width: int) -> list[str]:
     """Each category of each rank over the window; a darker mark is a larger share of that piece."""
     marks = max(20, min(80, width - 26))
     lines = []
-    for each in summaries[:8]:
+    for summary in summaries[:8]:
         for category in CATEGORIES:
-            if lane := each.lanes.get(category):
-                spent = each.categories.get(category, 0.0)
-                share = percent(spent / each.seconds) if each.seconds else "-"
-                lines.append(f"{each.rank:>3} {category:<13} {_shade(lane, marks)} {share:>6}")
+            if lane := summary.lanes.get(category):
+                spent = summary.categories.get(category, 0.0)
+                share = percent(spent / summary.seconds) if summary.seconds else "-"
+                lines.append(f"{summary.rank:>3} {category:<13} {_shade(lane, marks)} {share:>6}")
     return lines
 
 
@@ -207,9 +208,9 @@ def _shade(lane: Sequence[float], marks: int) -> str:
 
 def _operators(summary: ProfileSummary, width: int) -> list[str]:
     rows = [("self", "of window", "calls", "category", "operator")]
-    for each in summary.top[:SHOWN_OPERATORS]:
-        share = percent(each.self_seconds / summary.seconds) if summary.seconds else "-"
-        rows.append((duration(each.self_seconds), share, str(each.count), each.category, each.name))
+    for operator in summary.top[:SHOWN_OPERATORS]:
+        share = percent(operator.self_seconds / summary.seconds) if summary.seconds else "-"
+        rows.append((duration(operator.self_seconds), share, str(operator.count), operator.category, operator.name))
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     room = max(10, width - sum(widths) - 10)
     lines = [f"rank {summary.rank}, longest by their own time"]

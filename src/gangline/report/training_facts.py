@@ -121,8 +121,8 @@ def _origin(start: StartedFrom) -> str:
 
 def _samples(training: Training) -> str:
     redone = f"{_number(training.steps_redone, 'step')} done again" if training.steps_redone else ""
-    found = training.samples
-    return "; ".join(filter(None, [_fate(found) if found else "", redone]))
+    samples = training.samples
+    return "; ".join(filter(None, [_fate(samples) if samples else "", redone]))
 
 
 def _fate(found: Samples) -> str:
@@ -145,8 +145,8 @@ def _times(count: int) -> str:
 
 def _optimizer(record: Record, training: Training) -> str:
     """Its share of the time of all ranks in steps, and the updates of a matrix rule."""
-    whole = sum(sum(each.phases.values()) for each in record.ranks)
-    share = sum(each.phases.get("optimizer", 0.0) for each in record.ranks) / whole if whole else None
+    whole = sum(sum(rank.phases.values()) for rank in record.ranks)
+    share = sum(rank.phases.get("optimizer", 0.0) for rank in record.ranks) / whole if whole else None
     said = [f"{percent(share)} of the time in steps" if share is not None and share >= SHOWN_SHARE else ""]
     said += [updates_words(training.matrix_updates)] if training.matrix_updates else []
     return "; ".join(filter(None, said))
@@ -174,7 +174,7 @@ def part_rows(record: Record) -> list[PartRow]:
     before = {term.part: term for term in record.plan.forecast.terms}
     after = {term.part: term.seconds for term in record.plan.measured.terms}
     steps = (record.plan.forecast.step_seconds, record.plan.measured.step_seconds)
-    least = SHOWN_SHARE * max(each or 0.0 for each in steps)
+    least = SHOWN_SHARE * max(step or 0.0 for step in steps)
     rows = [
         PartRow(
             name=part,

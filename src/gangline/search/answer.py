@@ -52,9 +52,9 @@ def confirm(view: SearchView, train: Callable[[Sequence[str]], Record], *, store
 def winner_of(view: SearchView) -> Trial | None:
     """The best ended trial; of a Pareto front the best in the first metric."""
     numbers = view.front or (() if view.best is None else (view.best,))
-    ended = [each for each in view.trials if each.number in numbers and each.values]
+    ended = [trial for trial in view.trials if trial.number in numbers and trial.values]
     sign = -1.0 if view.request.better[0] == "higher" else 1.0
-    return min(ended, key=lambda each: (sign * each.values[0], each.number), default=None)
+    return min(ended, key=lambda trial: (sign * trial.values[0], trial.number), default=None)
 
 
 def judged(request: SearchRequest, winner: Trial, base: Record, this: Record) -> SearchAnswer:
@@ -63,7 +63,7 @@ def judged(request: SearchRequest, winner: Trial, base: Record, this: Record) ->
     A gate may tolerate less than chance does, another metric may be what is better, and seeds that a program does not
     use measure no chance.
     """
-    base, this = (_with_directions(each, request) for each in (base, this))
+    base, this = (_with_directions(record, request) for record in (base, this))
     comparison = compare(base, this)
     verdict: Verdict = "unconfirmed" if comparison.outcome == "NOT COMPARABLE" else comparison.outcome
     reason = comparison.why
@@ -76,7 +76,7 @@ def judged(request: SearchRequest, winner: Trial, base: Record, this: Record) ->
     if winner.round:
         reason += "; trained from step 0 with the last settings of its member, which changed between rounds"
     metric = request.metrics[0]
-    number = next((each for each in comparison.metrics if each.name == metric), None)
+    number = next((compared_number for compared_number in comparison.metrics if compared_number.name == metric), None)
     band = base.metrics[metric].band if metric in base.metrics else None
     return SearchAnswer(
         trial=winner.number, settings=winner.settings, verdict=verdict, metric=metric,
@@ -102,7 +102,7 @@ def read_answer(store: ObjectStore, request: SearchRequest, trials: Sequence[Tri
         return None
     answer = SearchAnswer.from_json(blob.data)
     runs = [read_record(store, run_prefix(request.project, request.commit, run)) for run in answer.runs or ()]
-    winner = next((each for each in trials if each.number == answer.trial), None)
+    winner = next((trial for trial in trials if trial.number == answer.trial), None)
     if winner is None or winner.settings != answer.settings:
         given, whose = "unconfirmed", "its trials have no such winner"
     elif not runs or None in runs:
@@ -118,7 +118,7 @@ def read_answer(store: ObjectStore, request: SearchRequest, trials: Sequence[Tri
 
 def _used_seeds(store: ObjectStore, view: SearchView) -> Iterator[int]:
     """Every seed that a trial, or the base of the search, was trained with."""
-    for run in (view.request.base, *(each.run for each in view.trials)):
+    for run in (view.request.base, *(trial.run for trial in view.trials)):
         record = read_record(store, run_prefix(view.request.project, view.request.commit, run)) if run else None
         yield from record.inputs.seeds if record is not None else ()
 
@@ -126,7 +126,9 @@ def _used_seeds(store: ObjectStore, view: SearchView) -> Iterator[int]:
 def _with_directions(record: Record, request: SearchRequest) -> Record:
     """The record with a direction for each searched metric, which has none without a gate."""
     better = dict(zip(request.metrics, request.better, strict=True))
-    metrics = {name: replace(each, better=each.better or better.get(name)) for name, each in record.metrics.items()}
+    metrics = {
+        name: replace(metric, better=metric.better or better.get(name)) for name, metric in record.metrics.items()
+    }
     return replace(record, metrics=metrics)
 
 

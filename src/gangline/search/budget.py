@@ -63,12 +63,14 @@ def shares(request: SearchRequest) -> tuple[float, float]:
 
 def trial_hours(trials: Sequence[Trial], *, steps: int, otherwise: float | None) -> float | None:
     """Device-hours of a whole trial: the mean of those that trained to the end, else scaled from the others' steps."""
-    whole = [each.device_hours for each in trials if each.state == "ended" and not each.taken and each.device_hours]
+    whole = [
+        trial.device_hours for trial in trials if trial.state == "ended" and not trial.taken and trial.device_hours
+    ]
     if whole:
         return fmean(whole)
-    parts = [each for each in trials if each.device_hours and each.step and not each.taken]
+    parts = [trial for trial in trials if trial.device_hours and trial.step and not trial.taken]
     if otherwise is None and parts:
-        return fmean(each.device_hours / each.step for each in parts) * steps
+        return fmean(part.device_hours / part.step for part in parts) * steps
     return otherwise
 
 

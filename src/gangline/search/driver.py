@@ -126,7 +126,7 @@ class SearchDriver:
 
     def view(self, answer: SearchAnswer | None = None) -> SearchView:
         """The search as this driver sees it."""
-        trials = tuple(self._with_status(each) for each in self._study.trials())
+        trials = tuple(self._with_status(trial) for trial in self._study.trials())
         return view_of(self._study, trials, self._limits, answer)
 
     @contextmanager
@@ -161,43 +161,43 @@ class SearchDriver:
             self._runs.leave()
 
     def _open(self) -> list[Trial]:
-        return [each for each in self._study.trials() if each.state in OPEN]
+        return [trial for trial in self._study.trials() if trial.state in OPEN]
 
     def _ending(self) -> SearchEnding | None:
         """Why no further trial is started; None: another one may be."""
         trials = self._study.trials()
-        over = [each for each in trials if each.state not in OPEN]
+        over = [trial for trial in trials if trial.state not in OPEN]
         first = over[:FIRST_FAILURES]
         if self._study.attributes.get(STOP):
             return "stopped"
         if len(first) == FIRST_FAILURES and all(
-            each.state == "failed" and self._study.attribute(each.number, "own_fault") for each in first
+            trial.state == "failed" and self._study.attribute(trial.number, "own_fault") for trial in first
         ):
             return "failures"
         best = best_trial(self._request, tuple(trials))
         single = len(self._request.metrics) == 1 and self._rounds is None  # a later round is better by its steps
         if single and self._limits.patience and best is not None:
-            since = [each for each in over if each.number > best and each.state != "failed"]
+            since = [trial for trial in over if trial.number > best and trial.state != "failed"]
             if len(since) >= self._limits.patience:
                 return "patience"
         most = self._limits.trials if self._rounds is None else self._rounds.num_trials
         if self._request.sampler == "grid":
             most = min(most, grid_size(self._request.space) or most)
-        lacks = any(each.state in OPEN and not each.run for each in trials)  # begun, without settings or a run yet
+        lacks = any(trial.state in OPEN and not trial.run for trial in trials)  # begun, without settings or a run yet
         return "trials" if len(trials) >= most and not lacks else None
 
     def _start_more(self) -> SearchEnding | None:
         """Ask for trials as far as devices and budget allow; `budget` where none fits and none runs."""
         while (ending := self._ending()) is None:
             trials = self._study.trials()
-            begun = [each for each in trials if each.state in OPEN and each.run]
+            begun = [trial for trial in trials if trial.state in OPEN and trial.run]
             if len(begun) >= self._limits.parallel:
                 return None
             if self._rounds is not None and not self._rounds.may_ask():
                 return None if begun else "failures"
             hours, share = self._trial_hours(trials), 1.0 if self._rounds is None else self._rounds.share
-            spent = sum(each.device_hours for each in trials)
-            running = [self._study.attribute(each.number, "forecast") for each in begun if not each.taken]
+            spent = sum(trial.device_hours for trial in trials)
+            running = [self._study.attribute(trial.number, "forecast") for trial in begun if not trial.taken]
             confirmation = None if hours is None else budget.confirm_hours(self._limits, hours / share)
             if not budget.may_start(
                 self._limits.budget_hours, spent=spent, running=running, trial=hours, confirmation=confirmation
@@ -321,7 +321,7 @@ class SearchDriver:
 
     def _write_confirmation_cost(self, answer: SearchAnswer | None) -> None:
         records = [trial_record(self._store, self._request, run) for run in (answer and answer.runs) or ()]
-        hours = [each.ledger.allocated_seconds / 3600 for each in records if each is not None and each.ledger]
+        hours = [record.ledger.allocated_seconds / 3600 for record in records if record is not None and record.ledger]
         if hours:
             self._study.write("confirm_hours", sum(hours))
 

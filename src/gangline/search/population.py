@@ -108,18 +108,19 @@ class PopulationRounds:
         A round in which all members failed has no next one.
         """
         trials, size = self._study.trials(), self._request.population
-        if len(trials) < size or any(each.state in ("waiting", "running") and not each.run for each in trials):
+        if len(trials) < size or any(trial.state in ("waiting", "running") and not trial.run for trial in trials):
             return True
         number, place = divmod(len(trials), size)
         before = trials[(number - 1) * size : number * size]
-        if len(trials) >= self.num_trials or any(each.state in ("waiting", "running") for each in before):
+        if len(trials) >= self.num_trials or any(trial.state in ("waiting", "running") for trial in before):
             return False
         following = next_round(
-            [Member(trial=each.number, settings=each.settings, value=next(iter(each.values), None)) for each in before],
+            [Member(trial=trial.number, settings=trial.settings, value=next(iter(trial.values), None))
+             for trial in before],
             self._request.space, better=self._request.better[0], seed=self._request.seed, round_number=number,
         )  # fmt: skip
-        for each in following[place:]:
-            self._study.enqueue(each.settings, parent=each.parent, round=number)
+        for member in following[place:]:
+            self._study.enqueue(member.settings, parent=member.parent, round=number)
         return bool(following)
 
     def settings_of(self, trial: Trial) -> dict[str, Scalar]:

@@ -112,8 +112,8 @@ def _base(workspace: RunWorkspace, request: RunRequest) -> Record | None:
     """The newest run of the commit as it is that has ended with numbers."""
     ids = {request.run_id(attempt) for attempt in range(1, 10)}
     records = list_runs(workspace.store, project=request.line.project.name, commit=request.commit)
-    ended = [each for each in records if each.run.id in ids and each.run.verdict in ("passed", "refused")]
-    return max(ended, key=lambda each: each.run.attempt, default=None)
+    ended = [record for record in records if record.run.id in ids and record.run.verdict in ("passed", "refused")]
+    return max(ended, key=lambda record: record.run.attempt, default=None)
 
 
 def _request(

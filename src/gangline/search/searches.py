@@ -49,7 +49,7 @@ def list_searches(store: ObjectStore, project: str) -> list[SearchRequest]:
             requests.append(read_request(store, project, name))
         except (IntegrityError, UsageError):
             continue
-    return sorted(requests, key=lambda each: each.created, reverse=True)
+    return sorted(requests, key=lambda request: request.created, reverse=True)
 
 
 def find_search(store: ObjectStore, name: str) -> SearchRequest:
@@ -106,7 +106,7 @@ def read_search(store: ObjectStore, project: str, name: str) -> SearchView:
     """
     request = read_request(store, project, name)
     study = SearchStudy(store, search_prefix(project, name), request)
-    trials = tuple(_checked(store, request, each) for each in study.trials())
+    trials = tuple(_checked(store, request, trial) for trial in study.trials())
     limits = read_limits(store, request) or SearchLimits(trials=len(trials), parallel=1)
     return view_of(study, trials, limits, read_answer(store, request, trials))
 
@@ -117,10 +117,10 @@ def view_of(
     """A view of trials that are known."""
     request, attributes = study.request, study.attributes
     importance, method = study.importance()
-    money = [each.money for each in trials if each.money is not None]
+    money = [trial.money for trial in trials if trial.money is not None]
     return SearchView(
         request=request, limits=limits, trials=trials, best=best_trial(request, trials), front=study.front(),
-        spent_hours=sum(each.device_hours for each in trials) + float(attributes.get("confirm_hours", 0.0)),
+        spent_hours=sum(trial.device_hours for trial in trials) + float(attributes.get("confirm_hours", 0.0)),
         spent_money=sum(money) + float(attributes.get("confirm_money", 0.0)) if money else None,
         importance=importance, importance_by=method, ending=attributes.get("ending") or None, answer=answer,
         base_values=tuple(attributes.get("base_values", ())),
@@ -130,8 +130,8 @@ def view_of(
 def best_trial(request: SearchRequest, trials: tuple[Trial, ...]) -> int | None:
     """Number of the ended trial with the best first metric; the earlier of equals."""
     sign = 1.0 if request.better[0] == "lower" else -1.0
-    ended = [each for each in trials if each.state == "ended" and each.values]
-    best = min(ended, key=lambda each: (sign * each.values[0], each.number), default=None)
+    ended = [trial for trial in trials if trial.state == "ended" and trial.values]
+    best = min(ended, key=lambda trial: (sign * trial.values[0], trial.number), default=None)
     return None if best is None else best.number
 
 
@@ -171,7 +171,7 @@ def _checked(store: ObjectStore, request: SearchRequest, trial: Trial) -> Trial:
 
 
 def _names(store: ObjectStore, project: str) -> Iterator[str]:
-    yield from (each for each in _folders(store, f"searches/{project}/") if _ID.fullmatch(each))
+    yield from (folder for folder in _folders(store, f"searches/{project}/") if _ID.fullmatch(folder))
 
 
 def _folders(store: ObjectStore, prefix: str) -> Iterator[str]:

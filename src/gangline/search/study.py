@@ -47,7 +47,7 @@ class SearchStudy:
         self._sign = -1.0 if is_turned else 1.0  # rungs are judged by a loss, which is better lower
         try:
             self._storage = JournalStorage(StoreJournal(store, f"{prefix}/journal"))
-            names = [each.study_name for each in self._storage.get_all_studies()]
+            names = [study.study_name for study in self._storage.get_all_studies()]
             if names not in ([], [request.id]):
                 raise IntegrityError(f"{prefix}/journal: wanted the journal of {request.id}, found another study's")
             if not names and create:
@@ -78,13 +78,15 @@ class SearchStudy:
 
     def trials(self) -> list[Trial]:
         """All trials in order, as the journal tells them."""
-        return [] if self._study is None else [self._trial(each) for each in self._frozen()]
+        return [] if self._study is None else [self._trial(trial) for trial in self._frozen()]
 
     def ask(self) -> Trial:
         """The next trial: one that was enqueued or lacks parameters, else a new one."""
-        running = [each for each in self._frozen() if each.state == TrialState.RUNNING]
-        incomplete = [each for each in running if not each.params.keys() >= self.request.space.keys()]
-        waiting = [each for each in self._frozen() if each.state == TrialState.WAITING]
+        running = [frozen_trial for frozen_trial in self._frozen() if frozen_trial.state == TrialState.RUNNING]
+        incomplete = [
+            frozen_trial for frozen_trial in running if not frozen_trial.params.keys() >= self.request.space.keys()
+        ]
+        waiting = [frozen_trial for frozen_trial in self._frozen() if frozen_trial.state == TrialState.WAITING]
         begun = incomplete or waiting
         count = begun[0].number if begun else len(self._frozen())
         self._opened.sampler = _sampler(self.request, count)
@@ -152,8 +154,8 @@ class SearchStudy:
         """Share of each key in the differences of the first metric, and the method; empty: too few ended trials."""
         if self._study is None or len(self.request.space) < 2:
             return {}, ""
-        ended = [each for each in self._frozen() if each.state == ENDED]
-        if len(ended) < 2 * len(self.request.space) or len({tuple(each.values) for each in ended}) < 2:
+        ended = [trial for trial in self._frozen() if trial.state == ENDED]
+        if len(ended) < 2 * len(self.request.space) or len({tuple(trial.values) for trial in ended}) < 2:
             return {}, ""
         evaluator, name = _importance_evaluator()
         target: Callable[[FrozenTrial], float] | None = (
@@ -171,7 +173,7 @@ class SearchStudy:
         """Numbers of the trials that no other one is better than in every metric."""
         if self._study is None or len(self.request.metrics) < 2:
             return ()
-        return tuple(sorted(each.number for each in self._study.best_trials))
+        return tuple(sorted(trial.number for trial in self._study.best_trials))
 
     @property
     def _opened(self) -> optuna.Study:
@@ -282,7 +284,7 @@ def _sampler(request: SearchRequest, number: int, key: str = "") -> optuna.sampl
             case "tpe":
                 return samplers.TPESampler(seed=seed, constant_liar=True)
             case "grid":
-                grid = {key: grid_values(each) or [] for key, each in request.space.items()}
+                grid = {key: grid_values(dimension) or [] for key, dimension in request.space.items()}
                 return samplers.GridSampler(grid, seed=request.seed)
             case "qmc":
                 return samplers.QMCSampler(seed=request.seed)

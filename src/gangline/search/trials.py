@@ -205,7 +205,7 @@ class RepositoryTrials:
         wants_again = again and self._record(run) is None
         command = [
             *PROGRAM, str(self._workspace.repo), "--commit", self._request.commit, *self._options,
-            *(part for each in settings for part in ("--set", each)), *(["--again"] if wants_again else []),
+            *(part for setting in settings for part in ("--set", setting)), *(["--again"] if wants_again else []),
         ]  # fmt: skip
         child = DriverProcess.start(
             self._folder, run, command, environ={**self._workspace.environ, SEARCH: self._request.id}
@@ -231,7 +231,7 @@ class RepositoryTrials:
         lines, request = self._read_lines(run), self._request
         self._lines.pop(run, None)
         is_recorded = request.measured_by == record.curve.metric  # of a run that was driven elsewhere
-        series = lines.series or ({each.step: each.value for each in record.curve.points} if is_recorded else {})
+        series = lines.series or ({point.step: point.value for point in record.curve.points} if is_recorded else {})
         step = max([lines.step, *(point.step for point in record.curve.points)])
         ledger, price = record.ledger, price_at(self._workspace.site)
         hours = ledger.allocated_seconds / 3600 if ledger else 0.0

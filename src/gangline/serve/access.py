@@ -76,11 +76,11 @@ class AccessMiddleware:
         host = (request.headers.get("host") or "").rsplit(":", 1)[0].strip("[]").lower()
         if host not in self._service.hosts:
             raise RequestRefused(421, "this service does not answer to this Host; serve.public_url sets its name")
-        found = find_rule(request.method, request.scope["path"])
-        if isinstance(found, MatchedRule):
-            return found
-        if found:
-            raise RequestRefused(405, f"wanted {' or '.join(found)} here", {"Allow": ", ".join(found)})
+        rule = find_rule(request.method, request.scope["path"])
+        if isinstance(rule, MatchedRule):
+            return rule
+        if rule:
+            raise RequestRefused(405, f"wanted {' or '.join(rule)} here", {"Allow": ", ".join(rule)})
         raise RequestRefused(404, "no such route; /openapi.json lists all routes")
 
     def _caller(self, request: Request, matched: MatchedRule) -> Principal:

@@ -32,9 +32,9 @@ def create_app(context: ServiceContext, *, limits: RequestLimits | None = None) 
     service = Service(context, limits)
     app.state.service = service
     hooks = webhooks.router(context, service.body_memory)
-    for each in (hooks, *API, page_routes.router):  # tried in this order: a flood of deliveries costs least
-        _require_rules(each)
-        app.include_router(each)
+    for router in (hooks, *API, page_routes.router):  # tried in this order: a flood of deliveries costs least
+        _require_rules(router)
+        app.include_router(router)
     _answer_errors(app)
     app.add_middleware(AccessMiddleware, service=service)
     app.add_middleware(HeadersMiddleware)
@@ -44,8 +44,8 @@ def create_app(context: ServiceContext, *, limits: RequestLimits | None = None) 
 def openapi_document() -> dict[str, Any]:
     """The API's description, as every service gives it."""
     app = _new_app()
-    for each in API:
-        app.include_router(each)
+    for router in API:
+        app.include_router(router)
     return app.openapi()
 
 

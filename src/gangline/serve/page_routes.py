@@ -61,7 +61,7 @@ def runs(service: ServiceDep, caller: CallerDep, request: Request) -> str:
     orders = [] if wanted.projects == () else database.orders.list(
         states=_OPEN_ORDERS, projects=wanted.projects, limit=QUEUED
     )  # fmt: skip
-    said = service.context.health.problem()
+    problem = service.context.health.problem()
     return pages.render_runs(
         rows,
         wanted=wanted,
@@ -70,7 +70,7 @@ def runs(service: ServiceDep, caller: CallerDep, request: Request) -> str:
         principal=caller,
         now=service.context.clock(),
         counts=service.run_counts.of(wanted.projects),
-        notice=f"The store is away, so this list may be old: {said}" if said else "",
+        notice=f"The store is away, so this list may be old: {problem}" if problem else "",
         searches=service.searches.of(wanted.project, wanted.projects),
         refused=service.context.quarantine.list_refused(wanted.projects, wanted.project),
     )

@@ -86,8 +86,8 @@ def create_server(
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             """Start as uvicorn does, but let the kernel queue more connections than asyncio accepts at once."""
             await super().startup(sockets)
-            for each in sockets or ():
-                each.listen(QUEUED)
+            for sock in sockets or ():
+                sock.listen(QUEUED)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             stopping()

@@ -82,7 +82,7 @@ def open_service(repo: Path, *, site: Site, environ: Mapping[str, str]) -> Runni
         opening.enter_context(home.lock())
         database = open_database(site.serve.database or str(home.database))
         opening.callback(database.close)
-        known, local = _tokens(site, home, environ, database)
+        tokens, local = _tokens(site, home, environ, database)
         health, quarantine, telemetry = StoreHealth(), Quarantine(), Telemetry.of(site)
         store = MeteredStore(_open_store(repo, site, environ), telemetry)
         open_runs = _OpenRunHandler(database)
@@ -97,7 +97,7 @@ def open_service(repo: Path, *, site: Site, environ: Mapping[str, str]) -> Runni
             repo=repo,
             store=store,
             database=database,
-            accounts=Accounts(database.tokens, known),
+            accounts=Accounts(database.tokens, tokens),
             forges=open_forges(site, environ, counted=partial(_count_forge, telemetry)),
             telemetry=telemetry,
             health=health,
@@ -171,11 +171,11 @@ def _count_forge(telemetry: Telemetry, forge: str, outcome: str) -> None:
 def _try_store(context: ServiceContext) -> None:
     """Probe conditional writes once; the index reports an unavailable store."""
     try:
-        found = probe(context.store).conditional_writes
+        conditional_writes = probe(context.store).conditional_writes
     except StorageError as error:
         log.warning("store_not_tried", cause=str(error))
         return
     if context.telemetry is not None:
-        context.telemetry.conditional_writes(ok=found)
-    if not found:
+        context.telemetry.conditional_writes(ok=conditional_writes)
+    if not conditional_writes:
         log.warning("store_not_conditional", store=context.store.url)

@@ -129,7 +129,7 @@ def _dependencies(record: Record) -> list[dict[str, Any]]:
     named = {"code": inputs.code, "environment": inputs.environment, "data": inputs.data}
     rows = [{"name": name, "digest": {"sha256": _hex(value)}} for name, value in named.items() if value]
     image = [{"name": "image", "uri": inputs.image}] if inputs.image else []
-    sets = [{"name": "dataset", "uri": f"dataset:{each}"} for each in inputs.datasets]
+    sets = [{"name": "dataset", "uri": f"dataset:{dataset}"} for dataset in inputs.datasets]
     return [commit, *rows, *image, *sets]
 
 

@@ -24,7 +24,7 @@ class Package:
 def installed_packages() -> tuple[tuple[str, str, str], ...]:
     """(name, version, licence) of every distribution of this environment, sorted."""
     fields = [dist.metadata for dist in distributions()]  # parsed at every access
-    found = {each["Name"].lower().replace("_", "-").replace(".", "-"): each for each in fields if "Name" in each}
+    found = {field["Name"].lower().replace("_", "-").replace(".", "-"): field for field in fields if "Name" in field}
     return tuple((name, found[name]["Version"], _licence(found[name])) for name in sorted(found))
 
 
@@ -97,4 +97,4 @@ def _library() -> dict[str, Any]:
             f"publishing needs cyclonedx-python-lib, {error}; pip install 'gangline[publish]'"
         ) from error
     names = (Bom, Component, ComponentType, DisjunctiveLicense, JsonV1Dot6, PackageURL, Property)
-    return {each.__name__: each for each in names}
+    return {name.__name__: name for name in names}

@@ -82,18 +82,18 @@ class BisectState(Document):
     @property
     def spent_seconds(self) -> float:
         """Seconds of the devices that all its trainings took."""
-        return sum(each.seconds for each in self.suspects)
+        return sum(suspect.seconds for suspect in self.suspects)
 
     @property
     def sides(self) -> tuple[Side, ...]:
         """Side of each suspect, oldest first."""
-        return tuple(each.side for each in self.suspects)
+        return tuple(suspect.side for suspect in self.suspects)
 
     @property
     def candidates(self) -> tuple[BisectCommit, ...]:
         """Those that may be the first bad one."""
-        found = interval(self.sides)
-        return self.suspects[found.good + 1 : found.bad + 1]
+        bisect_interval = interval(self.sides)
+        return self.suspects[bisect_interval.good + 1 : bisect_interval.bad + 1]
 
 
 @dataclass(frozen=True, slots=True)

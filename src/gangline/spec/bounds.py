@@ -71,7 +71,7 @@ def split_bounds(kind: Any) -> tuple[Any, tuple[Bound, ...]]:
     if get_origin(kind) is not Annotated:
         return kind, ()
     inner, *notes = get_args(kind)
-    return inner, tuple(each for each in notes if isinstance(each, Bound))
+    return inner, tuple(note for note in notes if isinstance(note, Bound))
 
 
 def _number(limit: float) -> str:

@@ -308,8 +308,8 @@ def _fields_of(cls: Any) -> tuple[dict[str, _Part], frozenset[str], Any]:
     """How each field is read, which have no default, and the newest version that this code reads: the default of
     `schema`."""
     hints, own = get_type_hints(cls), fields(cls)
-    required = frozenset(each.name for each in own if each.default is MISSING and each.default_factory is MISSING)
-    newest = next((each.default for each in own if each.name == "schema"), None)
+    required = frozenset(field.name for field in own if field.default is MISSING and field.default_factory is MISSING)
+    newest = next((field.default for field in own if field.name == "schema"), None)
     return {name: _part_of(kind) for name, kind in hints.items()}, required, newest
 
 

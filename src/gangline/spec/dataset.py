@@ -89,10 +89,10 @@ class Dataset(Document):
             raise IntegrityError(f"wanted a {FORMAT} with a name, found {self.format[:40]!r}, {self.name[:60]!r}")
         if not 1 <= len(self.shards) <= MOST_SHARDS:
             raise IntegrityError(f"{self.name}: wanted 1 to {MOST_SHARDS} shards, found {len(self.shards)}")
-        rows = sum(each.rows for each in self.shards)
+        rows = sum(shard.rows for shard in self.shards)
         if rows != self.num_samples or rows > MOST_ROWS:
             raise IntegrityError(f"{self.name}: wanted {self.num_samples} samples, its shards have {rows}")
-        if len({each.path for each in self.shards}) != len(self.shards):
+        if len({shard.path for shard in self.shards}) != len(self.shards):
             raise IntegrityError(f"{self.name}: two shards have one path")
 
     @property

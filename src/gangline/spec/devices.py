@@ -50,25 +50,25 @@ class Inventory(Document):
     @property
     def kinds(self) -> tuple["Inventory", ...]:
         """These nodes alone, then those of each other kind."""
-        others = (replace(each, one_kind_because=self.one_kind_because) for each in self.others)
+        others = (replace(other, one_kind_because=self.one_kind_because) for other in self.others)
         return (replace(self, others=()), *others)
 
     @property
     def device_names(self) -> str:
         """`h100`, `h100 and a100`; empty: there are no GPUs, or their names are not known."""
-        return " and ".join(filter(None, (each.gpus.name for each in self.kinds if each.gpus)))
+        return " and ".join(filter(None, (kind.gpus.name for kind in self.kinds if kind.gpus)))
 
     @property
     def as_smallest(self) -> "Inventory":
         """All nodes, as if each had what the one with the least memory has."""
-        least = min(self.kinds, key=lambda each: each.gpus.memory_bytes or 0 if each.gpus else 0)
-        return replace(least, num_nodes=sum(each.num_nodes for each in self.kinds))
+        least = min(self.kinds, key=lambda kind: kind.gpus.memory_bytes or 0 if kind.gpus else 0)
+        return replace(least, num_nodes=sum(kind.num_nodes for kind in self.kinds))
 
     @property
     def gpus(self) -> Devices | None:
         """The most numerous kind of GPU, the larger memory first among equals; None: there is none."""
-        found = [each for each in self.devices if each.kind == "cuda" and each.count > 0]
-        return max(found, key=lambda each: (each.count, each.memory_bytes or 0, each.name), default=None)
+        devices = [device for device in self.devices if device.kind == "cuda" and device.count > 0]
+        return max(devices, key=lambda each: (each.count, each.memory_bytes or 0, each.name), default=None)
 
     @property
     def digest(self) -> str:

@@ -66,12 +66,12 @@ def join_process_reports(reports: Iterable[ProcessReport]) -> ProcessReport:
     """One report of several nodes, generations or gangs; failures that differ by their rank alone are counted."""
     every = tuple(reports)
     return ProcessReport(
-        failed=_alike(each for report in every for each in report.failed),
-        num_failed=sum(each.num_failed for each in every),
-        restarted=_alike(each for report in every for each in report.restarted),
-        unseen=tuple(dict.fromkeys(each for report in every for each in report.unseen))[:MOST_LISTED],
+        failed=_alike(failure for report in every for failure in report.failed),
+        num_failed=sum(report.num_failed for report in every),
+        restarted=_alike(failure for report in every for failure in report.restarted),
+        unseen=tuple(dict.fromkeys(program for report in every for program in report.unseen))[:MOST_LISTED],
         unwatched=tuple(sorted({rank for report in every for rank in report.unwatched}))[:MOST_LISTED],
-        pipefail=any(each.pipefail for each in every),
+        pipefail=any(report.pipefail for report in every),
     )
 
 
@@ -82,8 +82,10 @@ def cut_failure(each: ProcessFailure) -> ProcessFailure:
 
 def _alike(failures: Iterable[ProcessFailure]) -> tuple[ProcessFailure, ...]:
     found: dict[tuple[str, str, str], ProcessFailure] = {}
-    for each in failures:
-        key = each.program, each.how, each.said
-        known = found.get(key)
-        found[key] = replace(known, count=known.count + each.count) if known else each
+    for failure in failures:
+        key = failure.program, failure.how, failure.said
+        process_failure = found.get(key)
+        found[key] = (
+            replace(process_failure, count=process_failure.count + failure.count) if process_failure else failure
+        )
     return tuple(found.values())[:MOST_LISTED]

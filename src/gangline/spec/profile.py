@@ -214,7 +214,7 @@ class ModelProfile:
         """Parameters that no block holds; 0: not known."""
         if self.blocks == 0:
             return self.parameters
-        return next((each.parameters for trace in self.traces[:1] for each in trace.units if not each.name), 0)
+        return next((unit.parameters for trace in self.traces[:1] for unit in trace.units if not unit.name), 0)
 
     def trace(self, precision: Precision) -> Trace | None:
         """What is known of its passes in `precision`; both of 16 bits move and keep alike."""
@@ -223,8 +223,8 @@ class ModelProfile:
 
     def activations(self, precision: Precision) -> int | None:
         """Bytes of one sample; None: not known."""
-        found = self.trace(precision)
-        return self.activation_bytes_per_sample if found is None else found.activation_bytes_per_sample
+        trace = self.trace(precision)
+        return self.activation_bytes_per_sample if trace is None else trace.activation_bytes_per_sample
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -92,10 +92,10 @@ def find_manifest(folder: Path) -> EnvironmentManifest | None:
 
 def require_manifest(folder: Path, *, run: str = "the run") -> EnvironmentManifest:
     """The manifest of the environment in `folder`; raises ConfigError if there is none, for instance after a sweep."""
-    found = find_manifest(folder)
-    if found is None or not (folder / "bin" / "python").exists():
+    manifest = find_manifest(folder)
+    if manifest is None or not (folder / "bin" / "python").exists():
         raise ConfigError(
             f"wanted the environment of {run} at {folder}, found none: a sweep deleted it, another gangline made it, or"
             " it is on another machine; gangline run --again installs it again"
         )
-    return found
+    return manifest

@@ -10,7 +10,7 @@ UNDER_WAY = "under way"
 
 def was_drilled(record: Record) -> bool:
     """Whether a drill injected a fault, or is about to; a drill that injected none changed nothing."""
-    return any(each.result != "not_struck" or each.reason == UNDER_WAY for each in record.drills)
+    return any(drill.result != "not_struck" or drill.reason == UNDER_WAY for drill in record.drills)
 
 
 def is_experiment(record: Record) -> bool:

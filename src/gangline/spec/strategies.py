@@ -243,4 +243,4 @@ def label_of(strategy: str, mesh: Mesh) -> str:
     if traits is None or not traits.label or (traits.label_if and mesh.size_of(traits.label_if) == 1):
         return f"{strategy}-{mesh.world_size}"
     degrees = (mesh.size_of(group) for group in traits.label)
-    return f"{strategy}-{'x'.join(str(each) for each in degrees if each > 1 or not traits.label_drops_ones)}"
+    return f"{strategy}-{'x'.join(str(degree) for degree in degrees if degree > 1 or not traits.label_drops_ones)}"

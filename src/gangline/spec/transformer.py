@@ -38,11 +38,11 @@ class Transformer:
 
     def problems(self) -> Iterator[tuple[str, str, object]]:
         """Field, what is wanted of it, and what it is, for each rule that is broken."""
-        for each in fields(self):
-            value = getattr(self, each.name)
-            most = MOST_COUNT if each.name in ("layers", "heads", "experts", "active_experts") else MOST_WIDTH
+        for field in fields(self):
+            value = getattr(self, field.name)
+            most = MOST_COUNT if field.name in ("layers", "heads", "experts", "active_experts") else MOST_WIDTH
             if isinstance(value, int) and not isinstance(value, bool) and not 1 <= value <= most:
-                yield each.name, f"a number from 1 to {most:,}", value
+                yield field.name, f"a number from 1 to {most:,}", value
         if self.heads > 0 and self.head_width is None and self.width % self.heads:
             yield "width", f"a multiple of the {self.heads} heads, or head_width besides", self.width
         if self.heads % self.asked_heads:

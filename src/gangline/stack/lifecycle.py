@@ -82,7 +82,7 @@ def _prepare(
 ) -> list[StackServer]:
     """Ports, folders and the files that servers read; nothing is started. The caller holds the stack."""
     state.s3 = s3
-    state.running = {name: each for name, each in state.running.items() if is_running(each)}
+    state.running = {name: server for name, server in state.running.items() if is_running(server)}
     state.ports = settle_ports(state.ports, kept=set(state.running))
     home.write(state)
     servers = stack_servers(home, state.ports, s3=s3, environ=environ)
@@ -91,7 +91,7 @@ def _prepare(
     home.targets.mkdir(exist_ok=True)
     write_prometheus(home, state.ports, monitoring_folder())
     write_boards(home, state.ports, monitoring_folder())
-    there = {each.name for each in servers if each.program is not None}
+    there = {server.name for server in servers if server.program is not None}
     write_site(home, state.ports, there=there, drive=drive)
     return servers
 

@@ -32,11 +32,11 @@ _PACKAGE_FOLDER = Path(str(gangline.__file__)).parent
 def monitoring_folder() -> Path:
     """Raises ConfigError where this installation has none."""
     candidates = (_PACKAGE_FOLDER.parents[1] / "monitoring", _PACKAGE_FOLDER / "definitions" / "monitoring")
-    found = next((each for each in candidates if (each / "grafana" / "dashboards").is_dir()), None)
-    if found is None:
+    path = next((candidate for candidate in candidates if (candidate / "grafana" / "dashboards").is_dir()), None)
+    if path is None:
         looked = ", ".join(map(str, candidates))
         raise ConfigError(f"wanted a folder with Grafana's boards, found none among {looked}; reinstall gangline")
-    return found
+    return path
 
 
 USUAL_PORTS = {"s3": 9000, "prometheus": 9090, "grafana": 3000, "service": 8321}

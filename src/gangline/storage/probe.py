@@ -48,10 +48,10 @@ def probe(store: ObjectStore) -> StoreProbe:
     Raises:
         StorageError: The store cannot be written or read at all.
     """
-    found = _known.get(store.url)
-    if found is None:
-        found = _known[store.url] = _probed(store, f"probe/{token_hex(8)}")
-    return found
+    store_probe = _known.get(store.url)
+    if store_probe is None:
+        store_probe = _known[store.url] = _probed(store, f"probe/{token_hex(8)}")
+    return store_probe
 
 
 def _probed(store: ObjectStore, folder: str) -> StoreProbe:

@@ -47,7 +47,7 @@ def main_folder(repo: Path) -> Path:
     Both ends must name each other, as git writes them: a stranger's file `.git` alone leads to no other repository.
     """
     place = repo.resolve()
-    tree = next((each for each in (place, *place.parents) if (each / ".git").exists()), None)
+    tree = next((path for path in (place, *place.parents) if (path / ".git").exists()), None)
     if tree is None or not (link := tree / ".git").is_file():
         return repo
     with storage_errors(link):

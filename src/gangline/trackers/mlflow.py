@@ -95,7 +95,7 @@ class MlflowWriter:
     def write(self, points: Sequence[Point]) -> None:
         from mlflow.entities import Metric
 
-        made = [Metric(_name(self._prefix + each.metric), each.value, each.time_ms, each.step) for each in points]
+        made = [Metric(_name(self._prefix + point.metric), point.value, point.time_ms, point.step) for point in points]
         with answers():
             for start in range(0, len(made), _MOST_POINTS):
                 self.client.log_batch(self._id, metrics=made[start : start + _MOST_POINTS])
@@ -118,8 +118,8 @@ class MlflowWriter:
         info, points = runs[0].info, runs[0].data._metric_objs  # noqa: SLF001  # the newest of each metric, with its step
         return Mirrored(
             id=info.run_id, place=f"{self._url}/#/experiments/{self._experiment}/runs/{info.run_id}",
-            step=max((each.step for each in points), default=None),
-            time_ms=max((each.timestamp for each in points), default=None),
+            step=max((point.step for point in points), default=None),
+            time_ms=max((point.timestamp for point in points), default=None),
             status=next((status for status, state in _STATES.items() if state == info.status), None),
         )  # fmt: skip
 

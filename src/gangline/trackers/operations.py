@@ -99,7 +99,7 @@ def tracked_run(record: Record, *, experiment: str, price: Price | None) -> Trac
         price: What a GPU hour costs here; None: the cost is left out.
     """
     run, values = record.run, sorted(record.inputs.values.items())
-    inputs = [each for each in values if each[0] != "project.track" and not each[0].startswith("search.")]
+    inputs = [value for value in values if value[0] != "project.track" and not value[0].startswith("search.")]
     return TrackedRun(
         id=run.id,
         project=run.project,

@@ -25,7 +25,7 @@ def stored_events(store: ObjectStore, record: Record) -> Iterator[Event]:
     folder, _, name = (record.curve.key or "").rpartition("/")  # of a training that was taken over, that run's
     folder = folder if name == "metrics.jsonl" and is_key(folder) else record.gang_prefix
     entries = list_all(store, f"{folder}/ranks/0-")
-    earlier = sorted({int(match[1]) for each in entries if (match := _ATTEMPT.search(each.key))})
+    earlier = sorted({int(match[1]) for entry in entries if (match := _ATTEMPT.search(entry.key))})
     for name in (*(f"0-{attempt}" for attempt in earlier), "0"):
         with suppress(IntegrityError):
             file = find_growing_file(store, f"{folder}/ranks/{name}.jsonl")

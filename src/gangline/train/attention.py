@@ -93,7 +93,7 @@ def _over_ranks(
             "attention over a sequence that is cut (cp > 1) supports no attn_mask: its columns are spread over ranks; "
             "use is_causal=True, weights of 0 in the loss for padding, or cp = 1, which supports any mask"
         )
-    shapes = [tuple(each.shape) for each in inputs]
+    shapes = [tuple(tensor.shape) for tensor in inputs]
     if len(shapes[0]) != 4 or shapes[0][2] != shapes[1][2]:
         raise ConfigError(
             "attention over a sequence that is cut (cp > 1) wanted queries and keys of one length as (batch, heads, "

@@ -32,8 +32,8 @@ class Experts(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw both weights uniformly, within one over the square root of their input width."""
-        for each in (self.up, self.down):
-            nn.init.uniform_(each, -(each.shape[1] ** -0.5), each.shape[1] ** -0.5)
+        for parameter in (self.up, self.down):
+            nn.init.uniform_(parameter, -(parameter.shape[1] ** -0.5), parameter.shape[1] ** -0.5)
 
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
         """`rows` (n, width): the first `counts[0]` are for expert 0, and so on; outputs in the same order."""
@@ -108,9 +108,9 @@ def use_of_experts(layers: Sequence[MoE]) -> dict[str, float]:
     dropped."""
     if not layers:
         return {}
-    loads = torch.stack([each.load.double() for each in layers])
+    loads = torch.stack([layer.load.double() for layer in layers])
     imbalance = (loads.amax(1) / loads.mean(1).clamp(min=1)).max()
-    return {"expert_imbalance": float(imbalance), "rows_dropped": sum(each.num_dropped for each in layers)}
+    return {"expert_imbalance": float(imbalance), "rows_dropped": sum(layer.num_dropped for layer in layers)}
 
 
 def _by_group(rows: Tensor, weights: Tensor, counts: Tensor) -> Tensor:

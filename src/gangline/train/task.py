@@ -133,6 +133,6 @@ def export_names_of(task: Task) -> dict[str, str]:
 def forward_names(model: "nn.Module") -> frozenset[str] | None:
     """Names of the arguments of `forward`; None: it accepts any."""
     parameters = inspect.signature(model.forward).parameters.values()
-    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
-    return frozenset(each.name for each in parameters)
+    return frozenset(parameter.name for parameter in parameters)

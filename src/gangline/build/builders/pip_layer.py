@@ -57,16 +57,16 @@ def base_python(base: Image, name: str) -> str:
     """
     labels = base.config.get("config", {}).get("Labels") or {}
     version = base.env.get("PYTHON_VERSION", "")
-    said = labels.get(PYTHON_LABEL) or (f"/usr/local/bin/python{'.'.join(version.split('.')[:2])}" if version else "")
-    if not said:
+    label = labels.get(PYTHON_LABEL) or (f"/usr/local/bin/python{'.'.join(version.split('.')[:2])}" if version else "")
+    if not label:
         raise ConfigError(
             f"registry.base {name} has no label of its Python; give it the label {PYTHON_LABEL}=/usr/bin/python{MINOR}"
         )
-    if not said.startswith("/") or not said.endswith(f"/python{MINOR}"):
+    if not label.startswith("/") or not label.endswith(f"/python{MINOR}"):
         raise ConfigError(
-            f"registry.base {name} has {said}, and this driver is Python {MINOR}; take a base with that one"
+            f"registry.base {name} has {label}, and this driver is Python {MINOR}; take a base with that one"
         )
-    return str(said)
+    return str(label)
 
 
 def members(site: Path, python: str) -> Iterator[LayerMember]:

@@ -97,7 +97,7 @@ def make_recipe(
     return Recipe(
         lock=lock, base=ImageReference.parse(base), image=ImageReference.parse(image),
         platform=platform or Platform.here(),
-        dockerfile=dockerfile(), package=package_digest(), site_hosts=frozenset(each.host for each in named),
+        dockerfile=dockerfile(), package=package_digest(), site_hosts=frozenset(reference.host for reference in named),
     )  # fmt: skip
 
 

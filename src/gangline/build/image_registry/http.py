@@ -174,7 +174,7 @@ class RegistryHttp:
         realm = urlsplit(challenge.get("realm", ""))
         if realm.scheme != "https" and not (realm.scheme == "http" and is_loopback(realm.netloc)):
             raise IntegrityError(f"{self.host} names {challenge.get('realm')!r} for tokens, which is not over TLS")
-        wanted = [("scope", each) for each in scope.split()]
+        wanted = [("scope", part) for part in scope.split()]
         query = urlencode([("service", challenge.get("service", self.host)), *wanted])
         headers = {"Authorization": f"Basic {self._login.basic}"} if self._login else {}
         answer = self._send("GET", f"{realm.geturl()}?{query}", headers, None)

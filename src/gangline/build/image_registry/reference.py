@@ -29,13 +29,13 @@ class ImageReference:
     @staticmethod
     def parse(text: str) -> "ImageReference":
         """Raises ConfigError for a name without its host, without a repository, or of another form."""
-        found = _NAME.fullmatch(text)
-        if found is None or len(text) > MAX_NAME + 128:
+        match = _NAME.fullmatch(text)
+        if match is None or len(text) > MAX_NAME + 128:
             raise ConfigError(
                 f"wanted an image as HOST/REPOSITORY:TAG or HOST/REPOSITORY@sha256:DIGEST, found {text[:200]!r};"
                 " docker.io/library/python:3.11-slim works"
             )
-        return ImageReference(found["host"], found["repository"], found["tag"], found["digest"])
+        return ImageReference(match["host"], match["repository"], match["tag"], match["digest"])
 
     @property
     def name(self) -> str:

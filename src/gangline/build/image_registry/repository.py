@@ -52,7 +52,9 @@ class ImageRepository:
         """
         data, kind = self._wanted(reference.digest or reference.tag or "latest", reference)
         if kind in documents.INDEXES:
-            chosen = next((each for each in documents.parse_index(data) if each.platform == platform), None)
+            chosen = next(
+                (descriptor for descriptor in documents.parse_index(data) if descriptor.platform == platform), None
+            )
             if chosen is None:
                 raise ConfigError(f"{reference} has no image for {platform}")
             data, kind = self._wanted(chosen.digest, reference)

@@ -131,7 +131,9 @@ def extend(image: Image, layers: Sequence[tuple[Descriptor, str]], settings: Set
     diff_ids = [*image.diff_ids, *(diff_id for _, diff_id in layers)]
     config["rootfs"] = {"type": "layers", "diff_ids": diff_ids}
     config["config"] = _apply_settings(dict(image.config.get("config") or {}), image.env, settings)
-    below = (replace(each, media_type=_DOCKER_LAYERS.get(each.media_type, each.media_type)) for each in image.layers)
+    below = (
+        replace(layer, media_type=_DOCKER_LAYERS.get(layer.media_type, layer.media_type)) for layer in image.layers
+    )
     return Image(config=config, layers=(*below, *(each for each, _ in layers)))
 
 
@@ -140,7 +142,7 @@ def manifest_bytes(image: Image, config: Descriptor) -> bytes:
     if not 0 < len(image.layers) <= MAX_LAYERS or len(image.layers) != len(image.diff_ids):
         raise IntegrityError(f"an image has 1 to {MAX_LAYERS} layers, each with its diff id; found {len(image.layers)}")
     plain = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config.to_plain(),
-             "layers": [each.to_plain() for each in image.layers]}  # fmt: skip
+             "layers": [layer.to_plain() for layer in image.layers]}  # fmt: skip
     return canonical(plain)
 
 

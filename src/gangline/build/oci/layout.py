@@ -118,9 +118,9 @@ class ImageLayout:
 
     def add(self, data: bytes, media_type: str) -> Descriptor:
         """Write a blob of these bytes."""
-        found = documents.describe(data, media_type)
-        self.path(found).write_bytes(data)
-        return found
+        descriptor = documents.describe(data, media_type)
+        self.path(descriptor).write_bytes(data)
+        return descriptor
 
     def add_layer(self, members: Iterable[LayerMember], *, compress: bool = False) -> OciLayer:
         """A layer of `members`; compressed for a registry, plain for an import on the same machine."""
@@ -153,7 +153,7 @@ class ImageLayout:
         """
         base_image = base or documents.empty(platform or Platform.here())
         image = documents.extend(
-            base_image, [(each.descriptor, each.diff_id) for each in layers], settings or Settings()
+            base_image, [(layer.descriptor, layer.diff_id) for layer in layers], settings or Settings()
         )
         config = self.add(canonical(image.config), documents.CONFIG)
         manifest = self.add(documents.manifest_bytes(image, config), documents.MANIFEST)

@@ -128,8 +128,8 @@ def find_or_make_environment(
     assert lock is not None, "the line names one"
     request = request_environment(lock, uv=uv, for_task=commit.line.project.task is not None, with_s3=with_s3)
     root = environments_folder(environ, home)
-    if found := find_environment(request, root):
-        return found
+    if environment := find_environment(request, root):
+        return environment
     before_install()
     return make_environment(request, root, uv=uv, notify=notify)
 
@@ -170,14 +170,14 @@ def make_environment(
         StorageError: No index answers, or the disk is full; the partial environment is deleted.
     """
     folder = root / request.digest
-    if found := find_environment(request, root):
-        return found
+    if environment := find_environment(request, root):
+        return environment
     lock = request.lock.file
     with storage_errors(root):
         root.mkdir(parents=True, exist_ok=True)
         with _locked(folder, lambda: notify(f"waiting for another run that installs {lock}")):
-            if found := find_environment(request, root):
-                return found
+            if environment := find_environment(request, root):
+                return environment
             _delete(folder)
             draft = root / f".{request.digest}.{token_hex(4)}"
             count = _format_packages(len(request.pins))
@@ -209,8 +209,8 @@ def _delete(folder: Path) -> None:
 
 
 def _delete_drafts(folder: Path) -> None:
-    for each in folder.parent.glob(f".{folder.name}.*"):
-        delete_folder(each)
+    for path in folder.parent.glob(f".{folder.name}.*"):
+        delete_folder(path)
 
 
 @contextmanager
@@ -248,7 +248,7 @@ class UnusedEnvironment:
 
 def sweep_environments(root: Path, *, keep_seconds: float, dry_run: bool) -> list[UnusedEnvironment]:
     """Delete environments without a use for `keep_seconds`, and drafts of killed processes; skip those being made."""
-    found = []
+    environments = []
     for lock in sorted(root.glob("*.lock")):
         folder = lock.with_suffix("")
         with lock.open("ab") as file, suppress(BlockingIOError, FileNotFoundError):
@@ -256,7 +256,7 @@ def sweep_environments(root: Path, *, keep_seconds: float, dry_run: bool) -> lis
             idle = time.time() - lock.stat().st_mtime
             is_over = idle > keep_seconds
             if folder.exists():
-                found.append(
+                environments.append(
                     UnusedEnvironment(
                         digest=folder.name, size_bytes=_recorded_size(folder), days=idle / 86400, is_over=is_over,
                         deleted=is_over and not dry_run,
@@ -264,7 +264,7 @@ def sweep_environments(root: Path, *, keep_seconds: float, dry_run: bool) -> lis
                 )  # fmt: skip
             if not dry_run:
                 (_delete if is_over else _delete_drafts)(folder)
-    return found
+    return environments
 
 
 def _recorded_size(folder: Path) -> int:

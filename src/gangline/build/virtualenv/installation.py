@@ -73,15 +73,17 @@ def install(job: Installation, *, uv: Uv, notify: Callable[[str], None]) -> Envi
 
 def _install_packages(job: Installation, site: Path, scratch: Path, *, uv: Uv, notify: Callable[[str], None]) -> None:
     """Install the lock and the rank runtime; of a runtime package for another Python, the wheel of an index."""
-    copied = [each for each in job.runtime if job.interpreter.is_ours or each.is_for_any]
+    copied = [package for package in job.runtime if job.interpreter.is_ours or package.is_for_any]
     lines = [f"{path.as_uri()} --hash=sha256:{sha}\n" for path, sha in write_wheels(scratch, copied)]
     lines += [f"{pin.name}=={pin.version} {_hashes(pin)}\n" for pin in job.pins]
     _pip_install(job, scratch, "".join(lines), uv=uv, notify=notify, options=["--require-hashes"])
-    known = {"gangline", *(each.name for each in copied), *(each.name for each in job.pins)}
+    known = {"gangline", *(package.name for package in copied), *(pin.name for pin in job.pins)}
     if others := sorted(_installed_packages(site).keys() - known):
         raise IntegrityError(f"{job.lock}: wanted its own packages, found {others[0]}, which another one brings")
-    if fetched := [each for each in job.runtime if each not in copied]:
-        _pip_install(job, scratch, "".join(f"{each.name}=={each.version}\n" for each in fetched), uv=uv, notify=notify)
+    if fetched := [package for package in job.runtime if package not in copied]:
+        _pip_install(
+            job, scratch, "".join(f"{package.name}=={package.version}\n" for package in fetched), uv=uv, notify=notify
+        )
 
 
 def refuse_reserved(draft: Path, site: Path, *, lock: str) -> None:

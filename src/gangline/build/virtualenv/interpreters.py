@@ -90,9 +90,11 @@ def without_shims(path: str) -> str:
 
 def _installed(root: Path) -> list[str]:
     """The `bin` of each release below the folder of a version manager, newest first."""
-    found = [each for kind in ("versions", "installs/python") for each in (root / kind).glob("*/bin")]
-    releases = [each for each in found if _RELEASE.fullmatch(each.parent.name) and not each.parent.is_symlink()]
-    return [str(each) for each in sorted(releases, key=lambda each: Version(each.parent.name), reverse=True)]
+    paths = [path for kind in ("versions", "installs/python") for path in (root / kind).glob("*/bin")]
+    releases = [path for path in paths if _RELEASE.fullmatch(path.parent.name) and not path.parent.is_symlink()]
+    return [
+        str(release) for release in sorted(releases, key=lambda release: Version(release.parent.name), reverse=True)
+    ]
 
 
 def _base() -> Path:

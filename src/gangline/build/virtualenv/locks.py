@@ -52,9 +52,9 @@ def read_commit_lock(repository: Repository, tree: str, table: EnvTable, uv: Uv 
     if kind_of(table.lock) == "requirements":
         return CommitLock(table.lock, data, read_lock(data, file=table.lock), required)
     if kind_of(table.lock) == "pylock":
-        found = read_pylock(data, file=table.lock)
+        lock = read_pylock(data, file=table.lock)
         indexes = lock_indexes(data, file=table.lock)
-        return CommitLock(table.lock, found.requirements, found.pins, required or found.requires_python, indexes)
+        return CommitLock(table.lock, lock.requirements, lock.pins, required or lock.requires_python, indexes)
     requires = read_toml(data, file=table.lock).get("requires-python")
     exported = _export(repository, tree, table, data, uv or Uv.find({}))
     pins = read_lock(exported, file=f"{table.lock}, exported")
@@ -110,10 +110,10 @@ def _export(repository: Repository, tree: str, table: EnvTable, data: bytes, uv:
 def _projects(repository: Repository, tree: str, folder: str) -> list[tuple[str, bytes]]:
     """(path, content) of each `pyproject.toml` in the lock's folder and below it; paths are relative to that folder."""
     start = f"{folder}/" if folder else ""
-    found = [
+    entries = [
         entry for entry in repository.entries(tree)
         if entry.is_file and entry.path.startswith(start) and entry.path.rpartition("/")[2] == "pyproject.toml"
         and is_inside(entry.path) and len(entry.path) < 1000
     ][:_MOST_PROJECTS]  # fmt: skip
-    contents = repository.blobs([entry.blob for entry in found])
-    return [(entry.path.removeprefix(start), data) for entry, data in zip(found, contents, strict=True)]
+    contents = repository.blobs([entry.blob for entry in entries])
+    return [(entry.path.removeprefix(start), data) for entry, data in zip(entries, contents, strict=True)]

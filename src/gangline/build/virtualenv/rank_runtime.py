@@ -58,7 +58,7 @@ class RankRuntime:
     @property
     def digest(self) -> str:
         """Digest of the runtime's files and the versions of its packages."""
-        return digest([self.own, [[each.name, each.version] for each in self.packages]])
+        return digest([self.own, [[package.name, package.version] for package in self.packages]])
 
     def missing(self, locked: Mapping[str, str], *, file: str) -> tuple[RuntimePackage, ...]:
         """Packages that are not in `locked` (version by name).
@@ -66,10 +66,10 @@ class RankRuntime:
         Raises:
             ConfigError: `locked` has a version that conflicts with gangline.
         """
-        for each in self.packages:
-            for who, versions in each.demands if each.name in locked else ():
-                _require_version(each.name, locked[each.name], versions, who=who, file=file)
-        return tuple(each for each in self.packages if each.name not in locked)
+        for package in self.packages:
+            for who, versions in package.demands if package.name in locked else ():
+                _require_version(package.name, locked[package.name], versions, who=who, file=file)
+        return tuple(runtime_package for runtime_package in self.packages if runtime_package.name not in locked)
 
 
 def rank_runtime_of(*, with_s3: bool) -> RankRuntime:
@@ -106,7 +106,7 @@ def require_torch(locked: Mapping[str, str], *, file: str) -> None:
 
 def write_wheels(folder: Path, packages: Sequence[RuntimePackage]) -> list[tuple[Path, str]]:
     """Write wheels of gangline's rooms and of `packages`; (file, digest) of each. Equal content gives equal bytes."""
-    wheels = [_own_wheel(), *(_repacked(_distribution(each.name)) for each in packages)]
+    wheels = [_own_wheel(), *(_repacked(_distribution(package.name)) for package in packages)]
     found = []
     for name, data in wheels:
         (folder / name).write_bytes(data)
@@ -127,8 +127,12 @@ def _require_version(name: str, locked: str, versions: str, *, who: str, file: s
 @cache
 def _own_requirements() -> dict[str, str]:
     """Version specifier by name of everything that gangline requires, extras included."""
-    found = (Requirement(each) for each in requires("gangline") or ())
-    return {canonicalize_name(each.name): str(each.specifier) for each in found if not each.extras}
+    requirements = (Requirement(each) for each in requires("gangline") or ())
+    return {
+        canonicalize_name(requirement.name): str(requirement.specifier)
+        for requirement in requirements
+        if not requirement.extras
+    }
 
 
 def _distribution(name: str) -> Distribution:
@@ -160,10 +164,10 @@ def _own_files() -> Iterator[tuple[str, bytes]]:
 
 @cache
 def _own_digest() -> str:
-    found = hashlib.sha256(__version__.encode())
+    sha256 = hashlib.sha256(__version__.encode())
     for path, data in _own_files():
-        found.update(f"\0{path}\0{len(data)}\0".encode() + data)
-    return found.hexdigest()
+        sha256.update(f"\0{path}\0{len(data)}\0".encode() + data)
+    return sha256.hexdigest()
 
 
 def _own_wheel() -> tuple[str, bytes]:

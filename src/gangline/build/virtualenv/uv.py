@@ -105,8 +105,8 @@ class Uv:
         words = " ".join(
             part for line in output.splitlines() if (part := line.strip(" │├╰─▶×╴")) and not _is_progress(part)
         )
-        if (found := _NO_WHEEL.search(words)) is not None:
-            return ConfigError(f"{what}: {_without_wheel(found[1])}")
+        if (match := _NO_WHEEL.search(words)) is not None:
+            return ConfigError(f"{what}: {_without_wheel(match[1])}")
         again = "; run again, fetched wheels are cached" if kind is StorageError else ""
         return kind(f"{what}: {printable(words)[:1500] or f'uv ended with {code}'}{again}")
 

@@ -48,7 +48,7 @@ def cut(name: str, stored: StoredTensor, runs: Sequence[Run], *, drops_dim: bool
     chunks = tuple(_strided_boxes(name, stored.chunks, runs, stride) if stride else _boxes(name, stored.chunks, runs))
     if not drops_dim:
         return DerivedTensor(dtype=stored.dtype, shape=(rows, *stored.shape[1:]), chunks=chunks)
-    chunks = tuple(replace(each, offsets=each.offsets[1:], sizes=each.sizes[1:]) for each in chunks)
+    chunks = tuple(replace(chunk, offsets=chunk.offsets[1:], sizes=chunk.sizes[1:]) for chunk in chunks)
     return DerivedTensor(dtype=stored.dtype, shape=stored.shape[1:], chunks=chunks)
 
 
@@ -60,7 +60,7 @@ def join(parts: Iterable[tuple[str, StoredTensor, Sequence[Run]]], *, adds_dim: 
         chunks.extend(_boxes(name, stored.chunks, runs, adds_dim=adds_dim))
         rows += sum(count for _, _, count in runs)
         inner, dtype = stored.shape if adds_dim else stored.shape[1:], stored.dtype
-    ordered = sorted(chunks, key=lambda each: each.offsets)
+    ordered = sorted(chunks, key=lambda chunk: chunk.offsets)
     return DerivedTensor(dtype=dtype, shape=(rows, *inner), chunks=tuple(ordered))
 
 

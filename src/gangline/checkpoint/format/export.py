@@ -46,7 +46,7 @@ def export_model(
         StorageError: `out_dir` cannot be written.
     """
     folder = CheckpointFolder.open(store, checkpoint_prefix, key, sha256=sha256)
-    tensors = {name: each for name, each in sorted(folder.index().tensors.items()) if name.startswith(MODEL)}
+    tensors = {name: tensor for name, tensor in sorted(folder.index().tensors.items()) if name.startswith(MODEL)}
     renamed = _rename(tensors, names or {})
     shards = list(_shards(tensors, max_shard_bytes))
     header = {"format": "pt"} | dict(metadata or {})
@@ -93,7 +93,9 @@ def _shard_name(number: int, total: int) -> str:
 def _pieces(
     folder: CheckpointFolder, shard: _Shard, renamed: Mapping[str, str], metadata: Mapping[str, str]
 ) -> Iterator[bytes | memoryview]:
-    yield header_bytes({renamed[name]: (each.dtype, each.shape) for name, each in shard.items()}, metadata)
+    yield header_bytes(
+        {renamed[name]: (stored_tensor.dtype, stored_tensor.shape) for name, stored_tensor in shard.items()}, metadata
+    )
     for name, tensor in shard.items():
         yield from stream_tensor(folder, name, tensor)
 

@@ -66,7 +66,7 @@ class Fusion:
                 matrices = fragments(self.fused, (rows, 1), split)
             except ConfigError as error:
                 raise ConfigError(f"{place(rule)}: {error}") from error
-            found = [(each.fragment, each.rows) for each in matrices]
+            found = [(matrix.fragment, matrix.rows) for matrix in matrices]
         return tuple(
             FusedPart(fragment=fragment, name=name, rows=own)
             for (fragment, own), name in zip(found, names, strict=True)
@@ -102,11 +102,11 @@ def fusions(rules: Sequence[FusedParameter], stored: Collection[str], wanted: Co
             )
         found.extend(each for each in matched if not all(name in wanted for name in each.stored))
     claimed: dict[str, Fusion] = {}
-    for each in found:
-        for name in {each.fused, *each.names}:
+    for fusion in found:
+        for name in {fusion.fused, *fusion.names}:
             if name in claimed:
-                raise ConfigError(f"{name} is claimed by {place(claimed[name].rule)} and by {place(each.rule)}")
-            claimed[name] = each
+                raise ConfigError(f"{name} is claimed by {place(claimed[name].rule)} and by {place(fusion.rule)}")
+            claimed[name] = fusion
     return tuple(found)
 
 
@@ -156,8 +156,8 @@ def _is_number(name: str, head: str, tail: str) -> bool:
 
 def _stars(pattern: str, name: str) -> tuple[str, ...] | None:
     text = re.escape(pattern).replace(r"\*", "(.*)").replace(re.escape(_NUMBER), r"\d+")
-    found = re.fullmatch(text, name)
-    return None if found is None else found.groups()
+    match = re.fullmatch(text, name)
+    return None if match is None else match.groups()
 
 
 def _filled(pattern: str, stars: Sequence[str]) -> str:

@@ -99,7 +99,7 @@ def _split(
 ) -> Iterator[tuple[str, StoredTensor]]:
     """Tensors of the parts, of those of a fused parameter."""
     shape = tensors[MODEL, "", ""].shape
-    fragments = {each.fragment: each for each in parts}
+    fragments = {fused_part.fragment: fused_part for fused_part in parts}
     for suffix, tensor in tensors.items():
         head, fragment, state = suffix
         stored = _name(fusion.fused, suffix)
@@ -132,7 +132,7 @@ def _joined(
     made: dict[str, StoredTensor] = {}
     for suffix in tensors[first]:
         of = {name: tensors[name][suffix] for name in fusion.names}
-        if len({each.dtype for each in of.values()}) > 1:
+        if len({tensor.dtype for tensor in of.values()}) > 1:
             raise ConfigError(f"{place(fusion.rule)}: dtypes of {_name('*', suffix)} differ between {list(of)}")
         head, fragment, kind = suffix
         fused, by_fragment = _name(fusion.fused, suffix), {}
@@ -144,10 +144,10 @@ def _joined(
         if all(of[name].shape == shapes[name] for name in of):
             runs = [(_name(part.name, suffix), of[part.name], _runs(part, to_fused=True)) for part in parts]
             made[fused] = join(runs, adds_dim=fusion.is_stack)
-        elif all(prod(each.shape) == 1 for each in of.values()):
+        elif all(prod(tensor.shape) == 1 for tensor in of.values()):
             made[fused] = whole(_name(first, suffix), of[first])
             state.equal[fused] = tuple(_name(name, suffix) for name in of)
-            state.tensors.update((_name(name, suffix), each) for name, each in of.items())
+            state.tensors.update((_name(name, suffix), tensor) for name, tensor in of.items())
         if fused in made and by_fragment:
             state.either[fused] = tuple(by_fragment)
         made.update(by_fragment)

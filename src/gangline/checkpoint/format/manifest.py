@@ -49,7 +49,7 @@ class FileEntry:
         wanted = -(-self.size_bytes // BLOCK_BYTES)
         if self.size_bytes < 0 or len(self.blocks) != wanted:
             raise IntegrityError(f"{self.size_bytes} bytes need {wanted} block digests, found {len(self.blocks)}")
-        if not all(_HEX.fullmatch(each) for each in self.blocks):
+        if not all(_HEX.fullmatch(block) for block in self.blocks):
             raise IntegrityError("a digest is 64 lower-case hex digits")
 
     @property
@@ -133,13 +133,13 @@ def checkpoint_folder(prefix: str, step: int) -> str:
 
 def list_checkpoints(store: ObjectStore, prefix: str) -> list[ListedCheckpoint]:
     """Checkpoints below `prefix` (`<run_prefix>/checkpoints`) that have a manifest, newest first."""
-    found = []
+    checkpoints = []
     for entry in list_all(store, f"{prefix}/step-"):
         folder, _, name = entry.key.rpartition("/")
         step = _STEP.fullmatch(folder.removeprefix(f"{prefix}/"))
         if name == MANIFEST and step:
-            found.append(ListedCheckpoint(step=int(step[1]), prefix=folder))
-    return sorted(found, key=lambda each: each.step, reverse=True)
+            checkpoints.append(ListedCheckpoint(step=int(step[1]), prefix=folder))
+    return sorted(checkpoints, key=lambda checkpoint: checkpoint.step, reverse=True)
 
 
 def sign_manifest(manifest: Manifest, key: bytes) -> bytes:
@@ -177,7 +177,7 @@ def verify_payload(raw: bytes, key: bytes) -> bytes:
     """
     envelope = _read_envelope(raw)
     payload = envelope.payload.encode()
-    _check_hmac(payload, key, {each.algorithm: each for each in envelope.signatures})
+    _check_hmac(payload, key, {signature.algorithm: signature for signature in envelope.signatures})
     return payload
 
 
@@ -251,10 +251,10 @@ def _hmac(payload: bytes, key: bytes) -> str:
 
 
 def _check_hmac(payload: bytes, key: bytes, signatures: Mapping[str, Signature]) -> None:
-    found = signatures.get("hmac-sha256")
-    if found is None:
+    signature = signatures.get("hmac-sha256")
+    if signature is None:
         raise IntegrityError(f"wanted an hmac-sha256 signature, found {sorted(signatures) or 'none'}")
-    if found.key_id != key_id(key):
-        raise IntegrityError(f"signed by key {found.key_id}, wanted key {key_id(key)} of this project")
-    if not hmac.compare_digest(found.value.encode(), _hmac(payload, key).encode()):
+    if signature.key_id != key_id(key):
+        raise IntegrityError(f"signed by key {signature.key_id}, wanted key {key_id(key)} of this project")
+    if not hmac.compare_digest(signature.value.encode(), _hmac(payload, key).encode()):
         raise IntegrityError("the signature does not fit the payload: it was changed after it was written")

@@ -30,14 +30,18 @@ def retain(store: ObjectStore, prefix: str, key: bytes, *, keep: int) -> list[in
 
     The newest one whose manifest verifies always stays.
     """
-    found = list_checkpoints(store, prefix)
-    newest_good = next((each.step for each in found if _verifies(store, each, key)), None)
-    expired = [each for each in found[max(keep, 1) :] if each.step != newest_good]
-    for each in expired:
-        store.delete(f"{each.prefix}/{MANIFEST}")
-        for entry in list(list_all(store, f"{each.prefix}/")):
+    checkpoints = list_checkpoints(store, prefix)
+    newest_good = next(
+        (listed_checkpoint.step for listed_checkpoint in checkpoints if _verifies(store, listed_checkpoint, key)), None
+    )
+    expired = [
+        listed_checkpoint for listed_checkpoint in checkpoints[max(keep, 1) :] if listed_checkpoint.step != newest_good
+    ]
+    for checkpoint in expired:
+        store.delete(f"{checkpoint.prefix}/{MANIFEST}")
+        for entry in list(list_all(store, f"{checkpoint.prefix}/")):
             store.delete(entry.key)
-    return [each.step for each in expired]
+    return [listed_checkpoint.step for listed_checkpoint in expired]
 
 
 def collect(
@@ -103,10 +107,10 @@ def _listed_files(store: ObjectStore, prefix: str, key: bytes) -> set[str] | Non
     checkpoints = list_checkpoints(store, prefix)
     if len(checkpoints) > MOST_CHECKPOINTS:
         return None
-    for found in checkpoints:
+    for checkpoint in checkpoints:
         try:
-            names = [*read_manifest(store, found.prefix, key).files, MANIFEST]
+            names = [*read_manifest(store, checkpoint.prefix, key).files, MANIFEST]
         except RefusedCheckpoint:
-            names = [entry.key.rpartition("/")[2] for entry in list_all(store, f"{found.prefix}/")]
-        kept.update(f"{found.prefix}/{name}" for name in names)
+            names = [entry.key.rpartition("/")[2] for entry in list_all(store, f"{checkpoint.prefix}/")]
+        kept.update(f"{checkpoint.prefix}/{name}" for name in names)
     return kept

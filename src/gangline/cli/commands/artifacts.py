@@ -38,9 +38,12 @@ def command(
         raise UsageError("--to and --overwrite are for --get, which says what to fetch: --get 'out/**'")
     workspace = open_workspace(repo, site)
     record = workspace.run(run)
-    items = [each for each in list_artifacts(workspace.store, record) if kind in (None, each.kind)]
+    items = [artifact for artifact in list_artifacts(workspace.store, record) if kind in (None, artifact.kind)]
     if get is None:
-        rows = [(each.kind, format_bytes(each.size_bytes), each.sha256[:12], each.path) for each in items]
+        rows = [
+            (artifact.kind, format_bytes(artifact.size_bytes), artifact.sha256[:12], artifact.path)
+            for artifact in items
+        ]
         text = columns(rows) if rows else f"{record.run.id} left nothing yet"
         answer({"run": record.run.id, "artifacts": items}, text, json=json)
         return
@@ -49,7 +52,7 @@ def command(
         fetched.append({"path": str(path), "size_bytes": item.size_bytes, "sha256": item.sha256})
         if not json:
             say(f"{path}  {format_bytes(item.size_bytes)}  {item.sha256[:12]} as recorded")
-    left_out = [each.path for each in items if matches(each.path, get) and is_of_git(each.path)]
+    left_out = [artifact.path for artifact in items if matches(artifact.path, get) and is_of_git(artifact.path)]
     if json:
         print_json({"run": record.run.id, "fetched": fetched, "left_out": left_out})
     elif left_out:

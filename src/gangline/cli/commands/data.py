@@ -81,7 +81,7 @@ def pack(
     opened = TextTokenizer.open(tokenizer, end) if tokenizer is not None else None
     options = PackOptions(tokens=tokens, tokenizer=opened, column=column, holdout=holdout)
     origin = DatasetOrigin(files=names_of_files(paths, workspace.repo), commit=commit_of_files(workspace.repo, paths))
-    facts = [(str(path), (found := path.stat()).st_size, found.st_mtime_ns) for path in paths]
+    facts = [(str(path), (status := path.stat()).st_size, status.st_mtime_ns) for path in paths]
     with (
         open_journal(workspace, "pack", [name, options.plain(), facts]) as journal,
         DataProgress("pack", json) as progress,
@@ -123,19 +123,19 @@ def add(
     if not colon or not pattern:
         raise UsageError(f"--from: wanted SOURCE:GLOB, such as hdfs:wiki/*.arrow, found {from_!r}")
     source = site_sources(workspace)(source_name)
-    found = source.find(pattern)
-    if not found:
+    source_files = source.find(pattern)
+    if not source_files:
         raise ConfigError(
             f"source.{source_name}: wanted files that match {pattern!r} below"
             f" {workspace.site.source[source_name].url}, found none"
         )
     files = [
-        AddedFile(path=each.path, size_bytes=each.size_bytes, blocks=partial(source.blocks, each.path))
-        for each in found
+        AddedFile(path=file.path, size_bytes=file.size_bytes, blocks=partial(source.blocks, file.path))
+        for file in source_files
     ]
     origin = DatasetOrigin(source=source_name, path=pattern)
     url = workspace.site.source[source_name].url
-    facts = [name, source_name, url, in_place, [(each.path, each.size_bytes) for each in found]]
+    facts = [name, source_name, url, in_place, [(file.path, file.size_bytes) for file in source_files]]
     with open_journal(workspace, "add", facts) as journal, DataProgress("add", json) as progress:
         made = add_files(
             files, name=data_name(name), origin=origin, store=workspace.store, journal=journal,
@@ -158,9 +158,9 @@ def list_command(
     workspace = open_workspace(repo, site)
     trusted = trusted_keys_of(workspace)
     entries = list_datasets(workspace.store, None if name is None else data_name(name))
-    names = dict.fromkeys(each.name for each in entries)
+    names = dict.fromkeys(entry.name for entry in entries)
     aliases = {each: aliases_of(workspace.store, each, trusted) for each in names}
-    rows = [version_rows(workspace.store, each, aliases[each.name], trusted) for each in entries]
+    rows = [version_rows(workspace.store, entry, aliases[entry.name], trusted) for entry in entries]
     table = columns([("VERSION", "ALIASES", "SAMPLES", "SHARDS", "SIZE", "WRITTEN", ""), *(row.cells for row in rows)])
     answer(rows, table if rows else "no data sets yet; gangline data pack FILES --name NAME makes one", json=json)
 
@@ -179,18 +179,18 @@ def show(
     Prints its columns, options and origin, and the runs and models that used it.
     """
     workspace = open_workspace(repo, site)
-    found = resolved(workspace, reference)
+    dataset = resolved(workspace, reference)
     if other is not None:
-        rows = difference_rows(found, resolved(workspace, other))
+        rows = difference_rows(dataset, resolved(workspace, other))
         plain = [dict(zip(("name", "first", "second"), row, strict=True)) for row in rows]
         answer(plain, columns(rows) if rows else "no difference: one version", json=json)
         return
-    _, users = dataset_uses(workspace.store, found.name, found.version)
-    rows = [("column", name, kind) for name, kind in found.schema]
-    rows += [("option", name, clean(str(value), 80)) for name, value in sorted(found.options.items())]
+    _, users = dataset_uses(workspace.store, dataset.name, dataset.version)
+    rows = [("column", name, kind) for name, kind in dataset.schema]
+    rows += [("option", name, clean(str(value), 80)) for name, value in sorted(dataset.options.items())]
     used = f"used by {', '.join(users) if users else 'no run'}"
-    document = {"version": found.version, "digest": found.digest, "document": found, "used_by": users}
-    answer(document, "\n".join((summary_line(found), columns(rows), used)), json=json)
+    document = {"version": dataset.version, "digest": dataset.digest, "document": dataset, "used_by": users}
+    answer(document, "\n".join((summary_line(dataset), columns(rows), used)), json=json)
 
 
 @app.command()

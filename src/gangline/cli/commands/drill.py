@@ -54,7 +54,10 @@ def command(
         )  # fmt: skip
         reports, code = (report,), report.exit_code
     if json:
-        found = [{"run": each.run, "drill": each.drill, "replay": each.replay} for each in reports]
+        found = [
+            {"run": drill_report.run, "drill": drill_report.drill, "replay": drill_report.replay}
+            for drill_report in reports
+        ]
         print_json([*found, *done.skipped] if name == ALL else found[0])
     if code:
         raise typer.Exit(code)

@@ -29,17 +29,17 @@ def pipeline() -> str:
 def jenkins_files() -> dict[str, str]:
     """Path to text, all below `jenkins/`: the library's repository is any that holds this folder."""
     folder = _jenkins_folder()
-    found = sorted(path for path in folder.rglob("*") if path.suffix in _JENKINS_SUFFIXES)
-    return {f"jenkins/{path.relative_to(folder).as_posix()}": path.read_text("utf-8") for path in found}
+    paths = sorted(path for path in folder.rglob("*") if path.suffix in _JENKINS_SUFFIXES)
+    return {f"jenkins/{path.relative_to(folder).as_posix()}": path.read_text("utf-8") for path in paths}
 
 
 def _jenkins_folder() -> Path:
     candidates = (_PACKAGE_FOLDER.parents[1] / "jenkins", _PACKAGE_FOLDER / "definitions" / "jenkins")
-    found = next((each for each in candidates if (each / _PIPELINE).is_file()), None)
-    if found is None:
+    path = next((candidate for candidate in candidates if (candidate / _PIPELINE).is_file()), None)
+    if path is None:
         looked = " or ".join(map(str, candidates))
         raise ConfigError(f"wanted the files for Jenkins in {looked}, found none; reinstall gangline")
-    return found
+    return path
 
 
 KINDS = (*get_args(GangKind), "kfp", "kserve", "jenkins")

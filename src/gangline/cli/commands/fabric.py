@@ -172,9 +172,9 @@ def explain(
         parameters=parameters, tokens=tokens, flops_per_second=flops, traffic_bytes_per_second=traffic, overlap=overlap,
         write_seconds=write_seconds, restart_seconds=restart_seconds,
     )  # fmt: skip
-    found = order_forecasts(network, training, orders=_orders(order), connections=_counts(connections))
-    lines = [*forecast_lines(network, found), f"links     {links}"]
-    plain = {"fabric": network.digest, "links": links, "training": training, "orders": found}
+    forecasts = order_forecasts(network, training, orders=_orders(order), connections=_counts(connections))
+    lines = [*forecast_lines(network, forecasts), f"links     {links}"]
+    plain = {"fabric": network.digest, "links": links, "training": training, "orders": forecasts}
     answer(plain, "\n".join(lines), json=json)
 
 
@@ -254,17 +254,17 @@ def rings(
 
     try:
         with nullcontext(sys.stdin) if str(log) == "-" else log.open(encoding="utf-8", errors="replace") as lines:
-            found = read_rings(iter(partial(lines.readline, _LONGEST_LINE), ""), num_ranks=ranks)
+            nccl_rings = read_rings(iter(partial(lines.readline, _LONGEST_LINE), ""), num_ranks=ranks)
     except OSError as error:
         raise UsageError(f"{log}: wanted a log to read, found {error.strerror or error}") from error
-    if not found:
+    if not nccl_rings:
         raise UsageError(
             f"{log}: wanted rings of {ranks} ranks, found none; rank 0 prints them with NCCL_DEBUG=INFO and "
             "NCCL_DEBUG_SUBSYS=INIT,GRAPH"
         )
-    follow = [each.follows_plan(ranks_per_node=per_node) for each in found]
-    rings = [{"ring": each, "follows_plan": how} for each, how in zip(found, follow, strict=True)]
-    answer({"rings": rings}, "\n".join(ring_lines(found, ranks_per_node=per_node)), json=json)
+    follow = [ring.follows_plan(ranks_per_node=per_node) for ring in nccl_rings]
+    rings = [{"ring": ring, "follows_plan": how} for ring, how in zip(nccl_rings, follow, strict=True)]
+    answer({"rings": rings}, "\n".join(ring_lines(nccl_rings, ranks_per_node=per_node)), json=json)
     if False in follow:
         raise typer.Exit(GateError.exit_code)
 
@@ -286,10 +286,10 @@ def _with_measured_links(file: Path | None, repo: Path, site: Path | None) -> "t
     if stated is None:
         return None
     try:
-        found = planned_network(stated, open_workspace(repo, site).store)
+        network = planned_network(stated, open_workspace(repo, site).store)
     except ConfigError:  # no repository, in which the site keeps its store
-        found = None
-    return (stated, links_words(stated, None)) if found is None else (found.fabric, found.links)
+        network = None
+    return (stated, links_words(stated, None)) if network is None else (network.fabric, network.links)
 
 
 def _with_groups_of_cluster(stated: "Fabric | None", site: Path | None) -> "Fabric":
@@ -309,7 +309,7 @@ def _fitted(text: str) -> tuple[float, float]:
     from gangline.fabric.traffic.collectives import fit_speed_up
 
     try:
-        points = [(float(rate), float(share)) for rate, share in (each.split(":") for each in text.split(","))]
+        points = [(float(rate), float(share)) for rate, share in (part.split(":") for part in text.split(","))]
         fit = fit_speed_up(points)
     except (ValueError, ConfigError) as error:
         raise UsageError(f"wanted --measured RATE:SHARE,..., 5e9:0.70,20e9:0.90 works; found {text!r}") from error

@@ -58,14 +58,14 @@ def pending(*, kit: KitOption = None, json: JsonOption = False) -> None:
     """List the offers that wait for approval here."""
     member = _member(kit)
     budget, spent = member.settings().epsilon, member.ledger.spent()
-    found = member.pending()
+    codes = member.pending()
     rows = [
-        (each.offer.terms_digest[:8], each.offer.terms.commit[:7], each.offer.terms.plan.project, each.offer.key_id,
-         _asks(each.offer.terms, budget - spent), f"{each.since.astimezone():%Y-%m-%d %H:%M}")
-        for each in found
+        (code.offer.terms_digest[:8], code.offer.terms.commit[:7], code.offer.terms.plan.project, code.offer.key_id,
+         _asks(code.offer.terms, budget - spent), f"{code.since.astimezone():%Y-%m-%d %H:%M}")
+        for code in codes
     ]  # fmt: skip
     table = columns([("OFFER", "COMMIT", "PROJECT", "SIGNED BY", "ASKS FOR", "SINCE"), *rows])
-    answer([_facts(each) for each in found], table if rows else "nothing is pending", json=json)
+    answer([_facts(code) for code in codes], table if rows else "nothing is pending", json=json)
 
 
 @app.command()
@@ -81,20 +81,20 @@ def show(
 ) -> None:
     """Show everything that an approval is for, and unpack the code for reading; nothing of it runs."""
     member = _member(kit)
-    found = member.codes.named(offer)
-    folder = into or Path(f"offer-{found.offer.terms_digest[:8]}")
+    code = member.codes.named(offer)
+    folder = into or Path(f"offer-{code.offer.terms_digest[:8]}")
     if folder.exists():
         raise UsageError(f"--into: wanted a new folder, found {folder}; name another or delete it")
-    count = member.codes.unpack(found.offer, folder)
+    count = member.codes.unpack(code.offer, folder)
     if json:
-        print_json(_facts(found) | {"folder": str(folder)})
+        print_json(_facts(code) | {"folder": str(folder)})
         return
-    for name, said in _page(found.offer.terms, left=member.settings().epsilon - member.ledger.spent()):
+    for name, said in _page(code.offer.terms, left=member.settings().epsilon - member.ledger.spent()):
         say(f"{name:<10}{one_line(said)}")
-    say(f"signed    by key {found.offer.key_id}")
-    say(f"files     {count} in {folder}/code, of digest {found.offer.code}")
+    say(f"signed    by key {code.offer.key_id}")
+    say(f"files     {count} in {folder}/code, of digest {code.offer.code}")
     say(f"settings  all of them in {folder}/plan.json")
-    say(f"next      gangline federate approve {found.offer.terms_digest}")
+    say(f"next      gangline federate approve {code.offer.terms_digest}")
 
 
 @app.command()
@@ -105,9 +105,9 @@ def approve(
 ) -> None:
     """Let the offer that was shown run on this member's data; one that was changed since is refused."""
     member = _member(kit)
-    found = member.codes.seen(digest)
-    member.codes.approve(found.offer, by=ADMINISTRATOR)
-    say(f"approved  offer {digest[:8]} among {one_line(', '.join(found.offer.terms.roster))}")
+    code = member.codes.seen(digest)
+    member.codes.approve(code.offer, by=ADMINISTRATOR)
+    say(f"approved  offer {digest[:8]} among {one_line(', '.join(code.offer.terms.roster))}")
 
 
 @app.command()
@@ -122,7 +122,7 @@ def members(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOptio
             " a Secret of a cluster; a run there says on its own screen who is missing and why"
         )
     states = read_states(open_kit(Path(table.kit), SERVER))
-    known = {each.name: each for each in states}
+    known = {state.name: state for state in states}
     rows = [
         (name, known[name].state, known[name].message) if name in known else (name, "unknown", "no run has asked it")
         for name in sorted({*known, *table.members})

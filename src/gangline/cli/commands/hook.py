@@ -55,16 +55,16 @@ def post_receive(*, site: SiteOption = None) -> None:
         del environ[name]  # nothing below is about the git that called us
     set_up_logs(environ)
     repo = Path.cwd()
-    wanted, left = choose_pushes(read_pushes(os.fsdecode(line) for line in sys.stdin.buffer))
+    wanted, pushes = choose_pushes(read_pushes(os.fsdecode(line) for line in sys.stdin.buffer))
     if wanted:
         receiver = _Receiver(repo, site, environ)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for said in pool.map(receiver.start_run, wanted):
                 say(f"gangline: {said}", err=True)
         receiver.tidy()
-    if left:
+    if pushes:
         say(
-            f"gangline: {len(left)} more branches start no run now; their next push does, or gangline run in a clone",
+            f"gangline: {len(pushes)} more branches start no run now; their next push does, or gangline run in a clone",
             err=True,
         )
 

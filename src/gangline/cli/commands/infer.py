@@ -90,15 +90,15 @@ def _follow(target: str, named: NamedVersion, server: InferServer, workspace: Wo
         if named.alias is None:
             continue
         try:
-            found = find_version(target, workspace.store)
-            if found.alias == named.alias:
+            version = find_version(target, workspace.store)
+            if version.alias == named.alias:
                 continue
-            if found.version == named.version:
-                named = found
+            if version.version == named.version:
+                named = version
                 continue
             with tempfile.TemporaryDirectory(prefix="gangline-infer-") as place:
-                server.swap(_fetch(found, Path(place), workspace))
-            named = found
+                server.swap(_fetch(version, Path(place), workspace))
+            named = version
         except GanglineError as error:
             say(f"keep    {named.version.model} {named.version.version} answers on: {error}")
 
@@ -116,7 +116,7 @@ def _request_file(folder: Path, place: Path) -> Path | None:
     if golden is None:
         return None
     file = place / "request.json"
-    file.write_bytes(request_body({name: each[:1] for name, each in golden.inputs.items()}))
+    file.write_bytes(request_body({name: array[:1] for name, array in golden.inputs.items()}))
     return file
 
 

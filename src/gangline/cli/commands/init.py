@@ -114,7 +114,7 @@ def _next(repository: Repository, path: Path) -> str:
 def _dirty(repository: Repository) -> tuple[str, ...]:
     if not repository.has("HEAD"):
         return ()
-    changed = sorted({each for names in repository.uncommitted() for each in names} - {f"{repository.prefix}{LINE}"})
+    changed = sorted({name for names in repository.uncommitted() for name in names} - {f"{repository.prefix}{LINE}"})
     if not changed:
         return ()
     return (f"not committed: {', '.join(changed[:4])}: commit or stash them: a run has what its commit has",)
@@ -124,12 +124,12 @@ def _page(
     guess: LineGuess, text: str, *, target: Path, dry_run: bool, dirty: tuple[str, ...], following: str
 ) -> list[str]:
     """Lines to show, one for each thing that is said."""
-    seen, others = guess.script, ", ".join(f"{each.path} ({each.kind})" for each in guess.others)
+    seen, others = guess.script, ", ".join(f"{other.path} ({other.kind})" for other in guess.others)
     where = f", {seen.sign}" if seen.sign else ""
     lines = [f"script    {seen.path}: {SCRIPT_KINDS[seen.kind][0]}{where}"]
     lines += [f"          others: {others}; --script chooses"] if others else []
-    lines += [f"{'would be' if dry_run else 'wrote':<10}{target}", *(f"          {each}" for each in text.splitlines())]
-    lines += [f"{'?':<10}{each.name}: {each.origin}" for each in guess.keys if not each.is_known]
+    lines += [f"{'would be' if dry_run else 'wrote':<10}{target}", *(f"          {line}" for line in text.splitlines())]
+    lines += [f"{'?':<10}{key.name}: {key.origin}" for key in guess.keys if not key.is_known]
     lines += [f"note      {each}" for each in (*guess.notes, *dirty)]
     return [*lines, f"next      {following}"]
 
@@ -143,10 +143,10 @@ def _document(guess: LineGuess, text: str, *, written: bool, following: str) -> 
             "line": search.line if search else 0,
             "shown_in": search.path if search else guess.script.path,
         },
-        "others": [{"path": each.path, "kind": each.kind} for each in guess.others],
+        "others": [{"path": other.path, "kind": other.kind} for other in guess.others],
         "keys": [
-            {"key": f"{each.table}.{each.name}", "value": each.value, "known": each.is_known, "why": each.why}
-            for each in guess.keys
+            {"key": f"{key.table}.{key.name}", "value": key.value, "known": key.is_known, "why": key.why}
+            for key in guess.keys
         ],
         "notes": list(guess.notes),
         "line": text,

@@ -40,8 +40,8 @@ def command(
     """List the runs of this store, newest first."""
     workspace = open_workspace(repo, site)
     refused: list[str] = []
-    found = list_runs(workspace.store, commit=commit, on_refused=lambda key, error: refused.append(f"{key}: {error}"))
-    records = sorted(found, key=lambda record: record.run.created, reverse=True)
+    runs = list_runs(workspace.store, commit=commit, on_refused=lambda key, error: refused.append(f"{key}: {error}"))
+    records = sorted(runs, key=lambda record: record.run.created, reverse=True)
     _tell_refused(refused)
     wanted = (r for r in records if branch in (None, r.commit.branch) and verdict in (None, verdict_word(r)))
     chosen = list(islice(wanted, limit))

@@ -49,8 +49,8 @@ def command(
     ranks = _failed_rank(launcher, record, gang) if failed else None if every else read_ranks(rank)
     since_seconds = parse_since(since)
     try:
-        found = launcher.logs(gang, ranks=ranks, since_seconds=since_seconds, follow=follow)
-        lines: Iterable[LogLine] = chain([first], found) if (first := next(found, None)) is not None else ()
+        log_lines = launcher.logs(gang, ranks=ranks, since_seconds=since_seconds, follow=follow)
+        lines: Iterable[LogLine] = chain([first], log_lines) if (first := next(log_lines, None)) is not None else ()
     except UsageError as error:
         if joined is not None:
             error = UsageError(f"{error}; worker {worker} joined from {joined.host}, and the site there has its log")

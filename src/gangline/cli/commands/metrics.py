@@ -28,7 +28,7 @@ def check(
     json: JsonOption = False,
 ) -> None:
     """List every series with its labels; exit 10 where the catalogue, or a rule or board, does not hold to it."""
-    found = [each for path in paths or () for each in _expressions(path)]
+    found = [expression for path in paths or () for expression in _expressions(path)]
     problems = check_catalogue() + check_expressions(found)
     if json:
         print_json({"ok": not problems, "problems": problems, "series": list(CATALOGUE.values())})
@@ -72,7 +72,7 @@ def export(
     workspace = open_workspace(repo, site)
     records = [r for r in list_runs(workspace.store) if r.run.state == "ended"] if every else [workspace.run(run)]
     snapshots = (
-        [rank_metric_snapshots(workspace.store, each, every_seconds=every_seconds) for each in records]
+        [rank_metric_snapshots(workspace.store, record, every_seconds=every_seconds) for record in records]
         if every_seconds
         else []
     )

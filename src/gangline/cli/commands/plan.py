@@ -103,11 +103,11 @@ def command(
             asked, why=why, terms=terms, width=width
         )  # fmt: skip
     else:
-        found = question.preview()
+        preview = question.preview()
         if measure_costs is not None:
-            _write_costs(found, measure_costs)
-        gate = found.budget
-        answer = _document(found, why=why) if json else plan_page(found, why=why, terms=terms, width=width)
+            _write_costs(preview, measure_costs)
+        gate = preview.budget
+        answer = _document(preview, why=why) if json else plan_page(preview, why=why, terms=terms, width=width)
     _show(answer, where, devices, width=width)
     if gate.verdict == "no":
         raise typer.Exit(GateError.exit_code)
@@ -209,8 +209,8 @@ def _seconds(text: str) -> float:
 
 def _devices(site: Site, gpus: str | None, network: Fabric | None) -> tuple[Site, Inventory | None]:
     """The site with the links of `network`, and the devices that are asked for; None: those that are there."""
-    known = site if gpus is None else with_known_gpus(site, gpus)
-    where = known if network is None else with_network(known, network)
+    known_gpus = site if gpus is None else with_known_gpus(site, gpus)
+    where = known_gpus if network is None else with_network(known_gpus, network)
     if gpus is None:
         return where, None
     return where, hypothetical_inventory(where, gpus, gpus_a_server=network.rails if network else GPUS_A_SERVER)
@@ -220,12 +220,12 @@ def _show(answer: dict[str, object] | str, site: Site, devices: Inventory | None
     """A document as JSON, a page as it is; both with what is published and assumed of built-in kinds of GPU."""
     kinds = devices.kinds if devices else ()
     if isinstance(answer, dict):
-        tables = {each.gpus.name: site.gpu[each.gpus.name] for each in kinds if each.gpus}
+        tables = {kind.gpus.name: site.gpu[kind.gpus.name] for kind in kinds if kind.gpus}
         known = {name: table for name, table in tables.items() if isinstance(table, KnownGpu)}
         print_json({**answer, "known_gpus": known})
         return
     lines = known_gpu_lines(site, devices) if devices else ()
-    say("\n".join([answer, *(part for each in lines for part in wrap_facts(each, width))]))
+    say("\n".join([answer, *(part for line in lines for part in wrap_facts(line, width))]))
 
 
 def _hypothetical_document(found: "HypotheticalPlan", *, why: bool) -> dict[str, object]:

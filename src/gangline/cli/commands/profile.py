@@ -44,20 +44,20 @@ def command(
     """
     workspace = open_workspace(repo, site)
     record = workspace.run(run)
-    found = (_ask(workspace, record, steps, rank, wait),) if steps else read_profiles(workspace.store, record)
+    profiles = (_ask(workspace, record, steps, rank, wait),) if steps else read_profiles(workspace.store, record)
     if json:
-        print_json([{"steps": each.name, "ranks": each.summaries} for each in found])
+        print_json([{"steps": each.name, "ranks": each.summaries} for each in profiles])
         return
     folder = out or home(workspace.repo) / "reports" / f"{record.run.id}-profile"
     if model := _draw_model(workspace, record, folder):
         say(f"the model, and how the plan cuts it: {model}")
-    if not found:
+    if not profiles:
         say(f"no window of {record.run.id} was profiled; while it trains: --steps A:B", err=True)
         return
-    pages = [_write(workspace, record, each, folder, with_traces=out is not None) for each in found]
+    pages = [_write(workspace, record, each, folder, with_traces=out is not None) for each in profiles]
     width = terminal_width()
-    for each, page in zip(found, pages, strict=True):
-        say(f"{render_profile(each.name, each.summaries, width=width)}\n\n{page}\n")
+    for profile, page in zip(profiles, pages, strict=True):
+        say(f"{render_profile(profile.name, profile.summaries, width=width)}\n\n{page}\n")
     if open_:
         show_in_browser(pages[-1].resolve())
 
@@ -90,7 +90,7 @@ def _write(workspace: Workspace, record: Record, profile: Profile, folder: Path,
     """Write the page of one window, and its traces next to it if requested."""
     from gangline.report.profile import render_profile_page
 
-    keys = {each.rank: key for each in profile.summaries if (key := trace_key(profile, each))}
+    keys = {summary.rank: key for summary in profile.summaries if (key := trace_key(profile, summary))}
     links = keys
     page = folder / f"{profile.name}.html"
     with storage_errors(folder):

@@ -106,10 +106,10 @@ def _verified_config(named: NamedVersion, folder: Path, workspace: Workspace) ->
 
 
 def _record(workspace: Workspace, version: Version) -> Record:
-    found = read_record(workspace.store, version.record)
-    if found is None:
+    record = read_record(workspace.store, version.record)
+    if record is None:
         raise IntegrityError(f"{version.model} {version.version}: wanted its record {version.record}, found none")
-    return found
+    return record
 
 
 def _identity(version: Version, config: dict[str, Any], order: ScoreOrder) -> tuple[str, ...]:

@@ -103,8 +103,11 @@ def show(
         if json:
             print_json(requests)
         else:
-            for each in requests:
-                say(f"{each.id}  {each.created[:16]}  {', '.join(each.metrics)} over {', '.join(sorted(each.space))}")
+            for request in requests:
+                say(
+                    f"{request.id}  {request.created[:16]}  {', '.join(request.metrics)}"
+                    f" over {', '.join(sorted(request.space))}"
+                )
         return
     view = _view(workspace, search)
     if json:
@@ -289,7 +292,7 @@ def _agree(prepared: "PreparedSearch", *, yes: bool) -> None:
     """Print what it is and costs; without a budget the user has to confirm it."""
     request, limits, forecast = prepared.request, prepared.limits, prepared.forecast
     unit = request.resource.upper()
-    rungs = " ".join(f"{each:,}" for each in request.rungs)
+    rungs = " ".join(f"{rung:,}" for rung in request.rungs)
     judged = f"{request.pruner} at {rungs}" if rungs else f"{request.pruner}: no trial is stopped early"
     cost = "cost not known before the first trial"
     if forecast.low_hours is not None and forecast.high_hours is not None:
@@ -313,7 +316,7 @@ def _agree(prepared: "PreparedSearch", *, yes: bool) -> None:
 
 def _print(view: SearchView) -> None:
     request = view.request
-    rungs = " ".join(f"{each:,}" for each in request.rungs)
+    rungs = " ".join(f"{rung:,}" for rung in request.rungs)
     how = f"{request.sampler}, {request.pruner}" + (f" at {rungs}" if rungs else "")
     say(f"{request.id}  {request.project} {request.commit[:8]}  {how}  {', '.join(request.metrics)}")
     for trial in view.trials:
@@ -347,7 +350,7 @@ def _render(workspace: Workspace, view: SearchView, format_: str) -> str:
 
 def _chosen(view: SearchView, number: int | None) -> Trial:
     """The trial that was asked for, else the winner of a BETTER answer."""
-    trials, answer, name = {each.number: each for each in view.trials}, view.answer, view.request.id
+    trials, answer, name = {trial.number: trial for trial in view.trials}, view.answer, view.request.id
     if number is not None:
         if number not in trials:
             raise UsageError(

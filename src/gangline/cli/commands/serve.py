@@ -91,8 +91,8 @@ def _greet(running: "RunningService", *, as_json: bool) -> None:
         print_json(facts)
         return
     width = max(map(len, facts))
-    for name, said in facts.items():
-        say(f"{name:<{width}}  {said}")
+    for name, fact in facts.items():
+        say(f"{name:<{width}}  {fact}")
 
 
 def _facts(running: "RunningService") -> Mapping[str, str]:

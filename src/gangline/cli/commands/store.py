@@ -36,24 +36,24 @@ def doctor(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption
     signature, as MinIO's open server does.
     """
     workspace = open_workspace(repo, site)
-    found = probe(workspace.store)
+    probed = probe(workspace.store)
     lends = credential_policy(workspace.store)
     unsigned = accepts_unsigned_writes(workspace.store)
     plain = {
         "url": workspace.store.url,
-        "conditional_writes": found.conditional_writes,
-        "checks": found.checks,
+        "conditional_writes": probed.conditional_writes,
+        "checks": probed.checks,
         "accepts_unsigned_writes": unsigned,
         "lends": {"kind": lends.kind, "outlives_seconds": lends.outlives_seconds, "why": lends.why},
     }
     lines = [
-        columns([("✓" if check.passed else "✗", check.name, check.reason) for check in found.checks]),
-        f"{workspace.store.url}: conditional writes {'yes' if found.conditional_writes else 'no: one driver alone'}",
+        columns([("✓" if check.passed else "✗", check.name, check.reason) for check in probed.checks]),
+        f"{workspace.store.url}: conditional writes {'yes' if probed.conditional_writes else 'no: one driver alone'}",
         f"lends {lends}",
         *([f"warning: {WARNING}"] if unsigned else []),
     ]
     answer(plain, "\n".join(lines), json=json)
-    if not found.passed:
+    if not probed.passed:
         raise typer.Exit(StorageError.exit_code)
 
 

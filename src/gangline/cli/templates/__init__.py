@@ -25,5 +25,5 @@ def render(template: str, *, name: str) -> dict[str, str]:
     """
     if template not in TEMPLATES:
         raise UsageError(f"wanted one of {', '.join(TEMPLATES)}, found {template!r}:\n{listing()}")
-    found = [each for each in (files(__name__) / template).iterdir() if each.name.endswith(".in")]
+    found = [path for path in (files(__name__) / template).iterdir() if path.name.endswith(".in")]
     return {each.name.removesuffix(".in"): each.read_text("utf-8").replace(_NAME, name) for each in found}

@@ -34,10 +34,10 @@ class BisectView(SilentObserver):
         """Say what is new since the state before."""
         fresh = [new for old, new in zip(self._before, state.suspects, strict=False) if _has_changed(old, new)]
         self._before = state.suspects
-        for each in fresh:
-            self._asked += each.origin == "trained"
-            self._say(f"{MARKS[each.side]} {short(each.sha)}  {mean_words(each):>8}  {_words(each)}")
-        if any(each.side in {"good", "bad", "skipped"} for each in fresh):
+        for commit in fresh:
+            self._asked += commit.origin == "trained"
+            self._say(f"{MARKS[commit.side]} {short(commit.sha)}  {mean_words(commit):>8}  {_words(commit)}")
+        if any(bisect_commit.side in {"good", "bad", "skipped"} for bisect_commit in fresh):
             self._say(f"  {history_strip(state)}   {self._time_left(state)}")
 
     def run_started(self, record: Record) -> None:
@@ -52,9 +52,9 @@ class BisectView(SilentObserver):
 
     def note(self, text: str) -> None:
         """Say it, unless an earlier training of the search had the same to say."""
-        known = _VALUE.sub("=", text)
-        if known not in self._notes:
-            self._notes.add(known)
+        sub = _VALUE.sub("=", text)
+        if sub not in self._notes:
+            self._notes.add(sub)
             self._say(f"  {clean(text)}")
 
     def _time_left(self, state: BisectState) -> str:
@@ -83,6 +83,6 @@ def _has_changed(old: BisectCommit, new: BisectCommit) -> bool:
 def _words(each: BisectCommit) -> str:
     if each.reason:
         return f"{each.side}: {clean(each.reason, 80)}"
-    said = each.side if each.side != "unknown" else "not clear yet"
+    side = each.side if each.side != "unknown" else "not clear yet"
     seeds = f"{len(each.values)} seed" + ("s" if len(each.values) != 1 else "")
-    return f"{said}, {seeds}, {each.origin}  {clean(each.subject, 60)}"
+    return f"{side}, {seeds}, {each.origin}  {clean(each.subject, 60)}"

@@ -99,15 +99,15 @@ def version_rows(
     store: ObjectStore, entry: DatasetEntry, aliases: Sequence[DatasetAlias], trusted: Trusted
 ) -> VersionRow:
     """Row of a version, its document read and its signature checked."""
-    named = tuple(each.alias for each in aliases if each.version == entry.version)
+    named = tuple(alias.alias for alias in aliases if alias.version == entry.version)
     written = datetime.fromtimestamp(entry.modified, UTC).strftime("%Y-%m-%d %H:%M")
     try:
-        found = resolve_dataset(store, entry.reference, trusted)
+        dataset = resolve_dataset(store, entry.reference, trusted)
     except (IntegrityError, ConfigError) as error:
         return VersionRow(version=entry.reference, aliases=named, written=written, problem=str(error))
     return VersionRow(
-        version=entry.reference, aliases=named, written=written, samples=found.num_samples, shards=len(found.shards),
-        size_bytes=_size(found),
+        version=entry.reference, aliases=named, written=written, samples=dataset.num_samples,
+        shards=len(dataset.shards), size_bytes=_size(dataset),
     )  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def summary_line(found: Dataset) -> str:
 
 def difference_rows(one: Dataset, other: Dataset) -> list[tuple[str, str, str]]:
     """(what, of the first, of the second), where they differ."""
-    shards = {each.sha256 for each in one.shards}, {each.sha256 for each in other.shards}
+    shards = {shard.sha256 for shard in one.shards}, {shard.sha256 for shard in other.shards}
     rows = [
         ("samples", f"{one.num_samples:,}", f"{other.num_samples:,}"),
         ("shards", str(len(one.shards)), str(len(other.shards))),

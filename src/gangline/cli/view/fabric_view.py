@@ -123,17 +123,18 @@ def _range_of_presets(fabric: Fabric) -> str:
 
 def forecast_lines(fabric: Fabric, forecasts: Sequence[OrderForecast]) -> list[str]:
     """The network in a line, then a row for each forecast."""
-    several = len({each.policy for each in forecasts}) > 1
+    several = len({forecast.policy for forecast in forecasts}) > 1
     uplinks = f"{dash(fabric.leaf_uplinks)} uplinks a leaf, paths {fabric.path_policy}"
     heading = f"one ring of {len(fabric.servers):,} servers, {counted(len(fabric.groups), 'group')}, {uplinks}"
     names = ("order", "connections", "crossings", "busiest", "efficiency", "all-reduce", "speed-up", "net days",
              "wall days", "GPU-h")  # fmt: skip
     rows = [
-        (each.order, f"{each.connections}", f"{each.crossings:,.0f}", f"{each.busiest_flows:.1f}",
-         f"{each.efficiency:.2f}", f"{each.algorithm_bytes_per_second / 1e9:.1f} GB/s alg",
-         f"{100 * each.speed_up:.1f} %", f"{each.net_days:.1f}", f"{each.wall_days:.1f}", _hours(each.gpu_hours),
-         *([each.policy] if several else []))
-        for each in forecasts
+        (forecast.order, f"{forecast.connections}", f"{forecast.crossings:,.0f}", f"{forecast.busiest_flows:.1f}",
+         f"{forecast.efficiency:.2f}", f"{forecast.algorithm_bytes_per_second / 1e9:.1f} GB/s alg",
+         f"{100 * forecast.speed_up:.1f} %", f"{forecast.net_days:.1f}", f"{forecast.wall_days:.1f}",
+         _hours(forecast.gpu_hours),
+         *([forecast.policy] if several else []))
+        for forecast in forecasts
     ]  # fmt: skip
     return [heading, *columns([(*names, *(["paths"] if several else [])), *rows]).split("\n")]
 
@@ -145,8 +146,8 @@ def _hours(hours: float) -> str:
 def ring_lines(rings: Sequence[NcclRing], *, ranks_per_node: int) -> list[str]:
     """A row for each distinct order of servers, how many channels have it, and whether it is the plan's."""
     words = {True: "as planned", False: "NOT AS PLANNED", None: "not known: the line was cut"}
-    kinds = Counter((each.node_order(ranks_per_node=ranks_per_node), each.follows_plan(ranks_per_node=ranks_per_node))
-                    for each in rings)  # fmt: skip
+    kinds = Counter((ring.node_order(ranks_per_node=ranks_per_node), ring.follows_plan(ranks_per_node=ranks_per_node))
+                    for ring in rings)  # fmt: skip
     rows = [
         f"{count:8}  {words[follows]:27}  {textwrap.shorten(' '.join(map(str, order)), 60, placeholder=' ...')}"
         for (order, follows), count in kinds.items()

@@ -133,8 +133,8 @@ class _Foot:
         yield line
         for rank, shares in rows:
             yield rank_line(rank, shares)
-        if found := find_bound(recent):
-            yield Text(f"{'':<{NAME_WIDTH}}  bound by {found[0]}: {bound_text(*found)}", style="dim")
+        if bound := find_bound(recent):
+            yield Text(f"{'':<{NAME_WIDTH}}  bound by {bound[0]}: {bound_text(*bound)}", style="dim")
 
 
 def rank_line(rank: int, shares: dict[str, float]) -> Text:

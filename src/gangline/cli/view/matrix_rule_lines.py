@@ -40,7 +40,7 @@ def matrix_rule_lines(
 
 def _costs(line: Line, choice: PlanChoice, profile: ModelProfile, work: MatrixWork) -> str:
     shape = Layout(choice.strategy, choice.mesh)
-    sent = sum(each.wire_bytes for each in matrix_updates(work, shape.update_mesh))
+    sent = sum(matrix_update.wire_bytes for matrix_update in matrix_updates(work, shape.update_mesh))
     kept = optimizer_model(line.optimizer, profile).saved_bytes(profile.parameters)
     facts = [
         f"{work.rule}: {format_count(work.parameters)} parameters in its matrices",

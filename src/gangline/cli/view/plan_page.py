@@ -73,10 +73,10 @@ def _page(
     table = []
     if not is_program:
         rows = choice.rows()
-        capacity = max(_memory_bytes(each, found.site) for each in found.inventory.kinds)
+        capacity = max(_memory_bytes(kind, found.site) for kind in found.inventory.kinds)
         table = [plan_table(rows, capacity_bytes=capacity, width=width, every=why), ""]
         explained = [choice.candidate(terms)] if terms else choice.candidates[:_EXPLAINED] if why else ()
-        lines += [line for name, each in rows if each in explained for line in known_lines(name, each)]
+        lines += [line for name, candidate in rows if candidate in explained for line in known_lines(name, candidate)]
     heading = wrap_facts(" · ".join([*title, *_heading(found, is_program)]), width)
     return "\n".join([*heading, "", *table, *(part for line in lines for part in wrap_facts(line, width))])
 
@@ -84,7 +84,7 @@ def _page(
 def _heading(found: Planned, is_program: bool) -> Iterator[str]:
     """Devices, the model, the work and the price."""
     line, site, kinds = found.request.line, found.site, found.inventory.kinds
-    yield " and ".join(_devices(each, site) for each in kinds)
+    yield " and ".join(_devices(kind, site) for kind in kinds)
     if is_program:
         return
     parameters = found.choice.forecast.parameters
@@ -94,7 +94,7 @@ def _heading(found: Planned, is_program: bool) -> Iterator[str]:
     batch = line.train.global_batch
     yield f"{batch:,} x {model.sequence:,} tokens" if model else counted(batch, "sample")
     yield counted(line.train.steps, "step")
-    prices = [table.price_per_hour for each in kinds if each.gpus and (table := gpu_table(site, each.gpus.name))]
+    prices = [table.price_per_hour for kind in kinds if kind.gpus and (table := gpu_table(site, kind.gpus.name))]
     if any(price is not None for price in prices):
         rates = " and ".join("unknown" if price is None else f"{price:.2f}" for price in prices)
         yield f"{rates} {site.money.currency} a GPU-hour"
@@ -135,9 +135,9 @@ def _forecast(found: Planned, is_program: bool) -> Iterator[str]:
     choice, plan = found.choice, found.site.plan
     forecast, gpus = choice.forecast, f"{choice.mesh.world_size:,} GPUs"
     if forecast.step_seconds is not None:
-        large = [each for each in forecast.terms if each.seconds > 0.01 * forecast.step_seconds]
-        largest = sorted(large, key=lambda each: -each.seconds)[:3]
-        parts = ", ".join(f"{each.part} {step_words(each.seconds)}" for each in largest)
+        large = [term for term in forecast.terms if term.seconds > 0.01 * forecast.step_seconds]
+        largest = sorted(large, key=lambda term: -term.seconds)[:3]
+        parts = ", ".join(f"{term.part} {step_words(term.seconds)}" for term in largest)
         trust = f"within {percent(plan.band)}"
         if forecast.is_first:  # cores are shared, so that the band of plans on them is another one
             band = f", band {percent(plan.band)}" if choice.device == "cuda" else ""
@@ -194,12 +194,18 @@ def _saves(found: Planned) -> Iterator[Fact]:
         return
     from gangline.line.stages.hypothetical import saves_of  # cores have no chance of a failure
 
-    for each in saves_of(found.site, found.choice, found.request.line, found.profile):
-        is_counted = each.storage == found.site.plan.saves_to
-        if is_counted or each.interval_seconds <= (found.choice.forecast.wall_seconds or each.interval_seconds):
-            often = "once" if isinf(each.interval_seconds) else f"every {format_seconds(each.interval_seconds)}"
-            cost = f"{each.storage}: {format_seconds(each.write_seconds)} a save, {often}"
-            lost = f"{percent(1 - each.effective_share)} of the time lost{', counted' if is_counted else ''}"
+    for storage_cost in saves_of(found.site, found.choice, found.request.line, found.profile):
+        is_counted = storage_cost.storage == found.site.plan.saves_to
+        if is_counted or storage_cost.interval_seconds <= (
+            found.choice.forecast.wall_seconds or storage_cost.interval_seconds
+        ):
+            often = (
+                "once"
+                if isinf(storage_cost.interval_seconds)
+                else f"every {format_seconds(storage_cost.interval_seconds)}"
+            )
+            cost = f"{storage_cost.storage}: {format_seconds(storage_cost.write_seconds)} a save, {often}"
+            lost = f"{percent(1 - storage_cost.effective_share)} of the time lost{', counted' if is_counted else ''}"
             yield "saves", f"{cost}, {lost}"
 
 

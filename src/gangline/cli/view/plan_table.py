@@ -44,12 +44,12 @@ def plan_table(rows: Sequence[Row], *, capacity_bytes: float, width: int | None,
         every: Show also those far behind.
     """
     shown = rows if every else nearest_rows(rows)
-    bars = [memory_bar(each.forecast.memory_causes, capacity_bytes) for _, each in shown]
+    bars = [memory_bar(candidate.forecast.memory_causes, capacity_bytes) for _, candidate in shown]
     has_bars = any(bar.strip("·") for bar in bars)
-    reasons = [clean(each.reason, _MOST_LETTERS) for _, each in shown]
+    reasons = [clean(candidate.reason, _MOST_LETTERS) for _, candidate in shown]
     lines = _lines(shown, bars if has_bars else [], reasons, width)
     if has_bars:
-        present = {cause.cause for _, each in shown for cause in each.forecast.memory_causes}
+        present = {cause.cause for _, candidate in shown for cause in candidate.forecast.memory_causes}
         letters = ", ".join(f"{letter} {cause}" for cause, (letter, _) in _CAUSES.items() if cause in present)
         legend = f"a mark of a bar is {format_bytes(capacity_bytes / _MARKS)} of a device: {letters}"
         lines += textwrap.wrap(legend, width or len(legend))
@@ -76,15 +76,15 @@ def memory_bar(causes: Sequence[MemoryCause], capacity_bytes: float) -> str:
     if not causes or not capacity_bytes:
         return ""
     bar, upto = "", 0.0
-    for each in sorted(causes, key=lambda cause: list(_CAUSES).index(cause.cause)):
-        upto += each.size_bytes
-        bar += _CAUSES[each.cause][0] * (round(upto / capacity_bytes * _MARKS) - len(bar))
+    for memory_cause in sorted(causes, key=lambda cause: list(_CAUSES).index(cause.cause)):
+        upto += memory_cause.size_bytes
+        bar += _CAUSES[memory_cause.cause][0] * (round(upto / capacity_bytes * _MARKS) - len(bar))
     return f"{bar[:_MARKS]}>" if len(bar) > _MARKS else bar.ljust(_MARKS, "·")
 
 
 def _lines(shown: Sequence[Row], bars: Sequence[str], reasons: Sequence[str], width: int | None) -> list[str]:
     """The rows with as much of their memory as has room: reasons next to the numbers, else below them after the bar."""
-    verdicts = [_VERDICTS.get(each.verdict, each.verdict.replace("_", " ")) for _, each in shown]
+    verdicts = [_VERDICTS.get(candidate.verdict, candidate.verdict.replace("_", " ")) for _, candidate in shown]
     start = [_column("PLAN", [name for name, _ in shown], str.ljust), _column("", verdicts, str.ljust)]
     bar = [_column("", bars, str.ljust)] if bars else []
     (total, *causes), (step, time, *money) = _memory(shown), _cost(shown)
@@ -128,11 +128,13 @@ def _below(columns: Sequence[Column], bars: Sequence[str], reasons: Sequence[str
 
 def _memory(shown: Sequence[Row]) -> Iterator[Column]:
     """Memory in the unit of the first row that has it, then each cause that some row has."""
-    sizes = [each.forecast.memory_bytes for _, each in shown]
+    sizes = [candidate.forecast.memory_bytes for _, candidate in shown]
     first = next((size for size in sizes if size), 0)
     unit, scale = next((each for each in _UNITS if first >= each[1]), ("B", 1.0))
     yield _column(f"MEMORY {unit}", ["-" if size is None else f"{size / scale:.1f}" for size in sizes])
-    by_cause = [{each.cause: each.size_bytes for each in row.forecast.memory_causes} for _, row in shown]
+    by_cause = [
+        {memory_cause.cause: memory_cause.size_bytes for memory_cause in row.forecast.memory_causes} for _, row in shown
+    ]
     for cause, (_, head) in _CAUSES.items():
         if any(cause in each for each in by_cause):
             yield _column(head, [f"{each.get(cause, 0.0) / scale:.1f}" if each else "-" for each in by_cause])
@@ -140,13 +142,13 @@ def _memory(shown: Sequence[Row]) -> Iterator[Column]:
 
 def _cost(shown: Sequence[Row]) -> Iterator[Column]:
     """Step, training and money; a plan without room has none, and what is not known is a dash, never a guess."""
-    forecasts = [None if each.verdict == "no_fit" else each.forecast for _, each in shown]
+    forecasts = [None if candidate.verdict == "no_fit" else candidate.forecast for _, candidate in shown]
     steps, times, money = (
-        [getattr(each, name) if each else None for each in forecasts]
+        [getattr(forecast, name) if forecast else None for forecast in forecasts]
         for name in ("step_seconds", "wall_seconds", "money")
     )
-    yield _column("STEP", ["-" if each is None else step_words(each) for each in steps])
-    yield _column("TIME", ["-" if each is None else format_seconds(each) for each in times])
+    yield _column("STEP", ["-" if step is None else step_words(step) for step in steps])
+    yield _column("TIME", ["-" if time is None else format_seconds(time) for time in times])
     if any(money):
         yield _column("MONEY", ["-" if each is None else money_words(each) for each in money])
 

@@ -226,7 +226,11 @@ def verdict_lines(record: Record) -> list[str]:
     first = [verdict_word(record).upper(), format_seconds(total_seconds(record)), *([result] if result else [])]
     unjudged = [gate for gate in record.gates if passed and gate.verdict == "unknown"]
     rest = [f"not judged: {clean(gate.name, 40)}, {clean(gate.reason)}" for gate in unjudged]
-    rest += [diagnosis_text(each) for each in record.diagnoses if each.kind == "bound" and "data" in each.names]
+    rest += [
+        diagnosis_text(diagnosis)
+        for diagnosis in record.diagnoses
+        if diagnosis.kind == "bound" and "data" in diagnosis.names
+    ]
     rest.append(f"next: {' · '.join(next_steps(record))}")
     return [" · ".join(first), *(f"{'':<{NAME_WIDTH}}{each}" for each in rest)]
 

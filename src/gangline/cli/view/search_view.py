@@ -108,11 +108,11 @@ def metric_words(request: SearchRequest, trial: Trial) -> str:
 
 def state_line(view: SearchView) -> str:
     """`▂▁▁··~~  31 of 40 · 6 running, 2 wait: ... · 12.4 of 24 GPU-h`."""
-    counts = {state: [each for each in view.trials if each.state == state] for state in ("running", "waiting")}
+    counts = {state: [trial for trial in view.trials if trial.state == state] for state in ("running", "waiting")}
     done = len(view.trials) - sum(map(len, counts.values()))
     parts = [f"{strip(view)}  {done} of {view.limits.trials}"]
     if counts["running"] or counts["waiting"]:
-        reason = next((clean(each.reason, 80) for each in counts["waiting"] if each.reason), "")
+        reason = next((clean(trial.reason, 80) for trial in counts["waiting"] if trial.reason), "")
         waits = f", {len(counts['waiting'])} wait" + (f": {reason}" if reason else "") if counts["waiting"] else ""
         parts.append(f"{len(counts['running'])} running{waits}")
     unit = view.request.resource.upper()

@@ -138,9 +138,9 @@ def certify(fabric: Fabric, servers: Sequence[str], traffic: PlanTraffic, *, lin
     names = sorted({group for row in rows for group in row})
     sizes = Counter(group for row in rows for group in row)
     paths = OrderPaths(fabric, [group for row in rows for group in row], traffic.ranks_per_server)
-    between = [each for each in traffic.rings if each.crosses(traffic.ranks_per_server)]
-    edges = [paths.crossings(each.ranks, each.rank_stride) for each in between]
-    widest = max(between, key=lambda each: each.wire_bytes, default=None)
+    between = [ring for ring in traffic.rings if ring.crosses(traffic.ranks_per_server)]
+    edges = [paths.crossings(ring_traffic.ranks, ring_traffic.rank_stride) for ring_traffic in between]
+    widest = max(between, key=lambda ring_traffic: ring_traffic.wire_bytes, default=None)
     busiest, least = _busiest_flows(paths, between)
     exchange = _exchange_seconds(fabric, paths, traffic)
     _, stage, experts = crossings(rows, traffic.expert_servers)
@@ -151,7 +151,7 @@ def certify(fabric: Fabric, servers: Sequence[str], traffic: PlanTraffic, *, lin
         data_crossings=sum(edges), least_data_crossings=least_data_crossings(list(sizes.values()), traffic.replicas),
         stage_crossings=stage, expert_crossings=experts,
         bytes_between=sum(
-            count * each.rail_bytes(traffic.ranks_per_server) for count, each in zip(edges, between, strict=True)
+            count * ring.rail_bytes(traffic.ranks_per_server) for count, ring in zip(edges, between, strict=True)
         ) + stage * traffic.stage_edge_bytes + experts * traffic.expert_edge_bytes,
         busiest_flows=busiest, least_busiest_flows=least,
         algorithm_bytes_per_second=_algorithm_bandwidth(fabric, paths, widest, traffic),
@@ -195,11 +195,11 @@ def _bus(fabric: Fabric, paths: OrderPaths, ring: RingTraffic, ranks_per_server:
 
 def _busiest_flows(paths: OrderPaths, rings: Sequence[RingTraffic]) -> tuple[float | None, float | None]:
     """Flows on the busiest uplink, by the fabric's policy and at the least; None: uplinks are not known."""
-    loads = [paths.load(each.ranks, each.rank_stride) for each in rings]
+    loads = [paths.load(ring.ranks, ring.rank_stride) for ring in rings]
     if None in loads:
         return None, None
-    least = [paths.least_flows(each.ranks, each.rank_stride) or 0.0 for each in rings]
-    return max((each.busiest_flows for each in loads if each), default=0.0), max(least, default=0.0)
+    least = [paths.least_flows(ring.ranks, ring.rank_stride) or 0.0 for ring in rings]
+    return max((path_load.busiest_flows for path_load in loads if path_load), default=0.0), max(least, default=0.0)
 
 
 def _algorithm_bandwidth(

@@ -78,5 +78,5 @@ def server_order(cells: Names, members: Mapping[str, Iterable[T]]) -> tuple[T, .
     Args:
         members: Of each group, at least as many as there are cells in it.
     """
-    left = {group: iter(each) for group, each in members.items()}
+    left = {group: iter(member) for group, member in members.items()}
     return tuple(next(left[group]) for row in cells for group in row)

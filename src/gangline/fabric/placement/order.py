@@ -29,10 +29,10 @@ def order_servers(
     """
     wanted = set(servers)
     free = [
-        FreeGroup(name=each.name, block=each.block, servers={name: 1 for name in each.servers if name in wanted})
-        for each in groups
+        FreeGroup(name=group.name, block=group.block, servers={name: 1 for name in group.servers if name in wanted})
+        for group in groups
     ]
-    known = {name for each in free for name in each.servers}
+    known = {name for group in free for name in group.servers}
     chosen = select_servers(free, len(known), tile=tile) if known else ()
     tiled = len(chosen) == len(known)
     if not tiled:
@@ -57,8 +57,8 @@ def pipeline_order(
     tiles = [tuple(servers[start : start + tile]) for start in range(0, len(servers), tile)]
     replicas, left = divmod(len(tiles), traffic.stages)
     by_group: dict[tuple[str, str], list[tuple[PlacedServer, ...]]] = {}
-    for each in tiles:
-        by_group.setdefault((each[0].block, each[0].group), []).append(each)
+    for placed_servers in tiles:
+        by_group.setdefault((placed_servers[0].block, placed_servers[0].group), []).append(placed_servers)
     if left or traffic.stages == 1 or len(by_group) == 1:
         return tuple(servers)
     shares = {str(number): len(found) for number, found in enumerate(by_group.values())}

@@ -136,13 +136,13 @@ def _block_sets(blocks: Iterable[Sequence[int]], sizes: Sequence[int], wanted: i
         sizes: Of all groups.
         wanted: That a set holds at least.
     """
-    members = sorted(blocks, key=lambda each: -sum(sizes[position] for position in each))
-    held = [[0, *accumulate(sizes[position] for position in each)] for each in members]
+    members = sorted(blocks, key=lambda block: -sum(sizes[position] for position in block))
+    held = [[0, *accumulate(sizes[position] for position in member)] for member in members]
     totals = list(accumulate((each[-1] for each in held), initial=0))
     number = bisect_left(totals, wanted)
     if not 0 < number <= len(members):
         return []
-    some = sorted((sizes[position] for each in members[:number] for position in each), reverse=True)
+    some = sorted((sizes[position] for member in members[:number] for position in member), reverse=True)
     enough = bisect_left(list(accumulate(some)), wanted) + 1  # groups that the largest blocks need
     best: list[dict[int, tuple[int, tuple[int, ...]]]] = [{} for _ in range(number)]
     best[0][0] = (0, ())

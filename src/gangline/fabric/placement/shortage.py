@@ -42,7 +42,7 @@ def why_not(groups: Sequence[FreeGroup], num_pods: int, *, tile: int = 1, holder
     """
     group_of = {server: (group.block, group.name) for group in groups for server in group.servers}
     free = Counter({(group.block, group.name): group.places for group in groups})
-    gains = {each.name: _by_group(each, group_of) for each in holders}
+    gains = {holder.name: _by_group(holder, group_of) for holder in holders}
     return Shortage(
         free=dict(free),
         largest=_pods(free, tile),

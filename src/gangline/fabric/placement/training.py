@@ -85,7 +85,7 @@ def order_forecasts(
     Raises:
         ConfigError: The fabric lacks what they are computed from.
     """
-    found: list[OrderForecast] = []
+    forecasts: list[OrderForecast] = []
     for order in orders:
         rows = [
             row for count in sorted(set(connections) or {fabric.connections})
@@ -94,8 +94,8 @@ def order_forecasts(
         fewer: dict[tuple[PathPolicy, float], OrderForecast] = {}
         for row in rows:
             fewer.setdefault((row.policy, round(row.efficiency, 9)), row)
-        found += sorted(fewer.values(), key=lambda row: (row.policy, -row.connections))
-    return found
+        forecasts += sorted(fewer.values(), key=lambda row: (row.policy, -row.connections))
+    return forecasts
 
 
 def _forecasts(fabric: Fabric, training: TrainingCase, order: Order, connections: int) -> Iterator[OrderForecast]:

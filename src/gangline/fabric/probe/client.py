@@ -77,11 +77,11 @@ def _first_connection(address: Address, count: int) -> socket.socket:
     with ExitStack() as begun, selectors.DefaultSelector() as answered:
         while (left := until - time.monotonic()) > 0:
             if len(answered.get_map()) < count:
-                each = begun.enter_context(socket.socket(family, kind))
-                each.setblocking(False)
-                if (code := each.connect_ex(target)) not in (0, errno.EINPROGRESS):
+                sock = begun.enter_context(socket.socket(family, kind))
+                sock.setblocking(False)
+                if (code := sock.connect_ex(target)) not in (0, errno.EINPROGRESS):
                     raise OSError(code, os.strerror(code))
-                answered.register(each, selectors.EVENT_WRITE, each)
+                answered.register(sock, selectors.EVENT_WRITE, sock)
                 left = min(left, _NEXT_CONNECTION_SECONDS)
             for key, _ in answered.select(timeout=left):
                 if code := key.data.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
@@ -156,7 +156,7 @@ class Listeners:
         found, self.unreachable = _answers(names, partial(self._probe, seconds=seconds, flows=flows))
         if not found:
             raise CapacityError(next(iter(self.unreachable.values())))
-        return {(source, target): each for source, row in found.items() for target, each in row.items()}
+        return {(source, target): result for source, row in found.items() for target, result in row.items()}
 
     def bytes_per_second(self, pairs: Sequence[Pair], *, seconds: float) -> dict[Pair, float]:
         """Speed of one TCP connection from sender to receiver, disjoint pairs at the same time; 0 without an answer."""

@@ -169,7 +169,7 @@ def localise(failed: Sequence[ProbedPath], cleared: Collection[str]) -> tuple[Su
     with all its parts.
     """
     remaining = list(failed)
-    found: list[Suspect] = []
+    suspects: list[Suspect] = []
     while remaining:
         of_part: dict[str, list[ProbedPath]] = {}
         for path in remaining:
@@ -178,14 +178,14 @@ def localise(failed: Sequence[ProbedPath], cleared: Collection[str]) -> tuple[Su
                     of_part.setdefault(part, []).append(path)
         of_part = {part: paths for part, paths in of_part.items() if part not in cleared or len(paths) > 1}
         if not of_part:
-            return (*found, *(Suspect(parts=path.parts, paths=(path,)) for path in remaining))
+            return (*suspects, *(Suspect(parts=path.parts, paths=(path,)) for path in remaining))
         likeliest = max(of_part, key=lambda part: (*_explained(of_part[part]), part not in cleared))
         best = of_part[likeliest]
         equal = [part for part, paths in of_part.items() if paths == best]
         certain = tuple(part for part in equal if part not in cleared)
-        found.append(Suspect(parts=certain or tuple(equal), paths=tuple(best), is_partial=not certain))
+        suspects.append(Suspect(parts=certain or tuple(equal), paths=tuple(best), is_partial=not certain))
         remaining = [path for path in remaining if path not in best]
-    return tuple(found)
+    return tuple(suspects)
 
 
 _SPREAD = ("uplinks ", "way ")

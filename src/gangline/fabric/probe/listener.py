@@ -131,10 +131,10 @@ class Listener:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
-    found.settimeout(0.2)
-    found.bind((host, port))
-    return found
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+    sock.settimeout(0.2)
+    sock.bind((host, port))
+    return sock
 
 
 class _Request(socketserver.StreamRequestHandler):
@@ -177,8 +177,8 @@ class _Request(socketserver.StreamRequestHandler):
         seconds = min(float(request["seconds"]), MOST_SECONDS)
         if do == "probe":
             targets = [parse_address(str(each)) for each in request["targets"][:MOST_TARGETS]]
-            found = probe_targets(targets, seconds=seconds, flows=int(request["flows"]))
-            return {"results": to_plain(found)}
+            results = probe_targets(targets, seconds=seconds, flows=int(request["flows"]))
+            return {"results": to_plain(results)}
         if do == "send":
             return {"bytes_per_second": send(parse_address(request["target"]), self.server.secret, seconds=seconds)}
         raise ValueError(f"no request {do!r}")
@@ -215,12 +215,12 @@ def probe_targets(
         started = time.monotonic()
         while any(not each.is_over(started, seconds) for each in sessions):
             now = time.monotonic()
-            for each in sessions:
-                each.tend(started, now, seconds=seconds, per_second=per_second)
+            for session in sessions:
+                session.tend(started, now, seconds=seconds, per_second=per_second)
             for key, _ in selector.select(timeout=0.2 / per_second):
                 key.data.receive(key.fileobj)
-        for each in sessions:
-            each.close()
+        for session in sessions:
+            session.close()
     return [each.log.result() for each in sessions]
 
 
@@ -236,11 +236,11 @@ class _Session:
         except OSError as error:
             raise UsageError(f"wanted a server to probe, found {target[0]!r}: {error.strerror}") from error
         for _ in range(self.log.flows):
-            each = socket.socket(found[0], socket.SOCK_DGRAM)
-            each.setblocking(False)
-            each.connect(found[4])
-            selector.register(each, selectors.EVENT_READ, self)
-            self._sockets.append(each)
+            sock = socket.socket(found[0], socket.SOCK_DGRAM)
+            sock.setblocking(False)
+            sock.connect(found[4])
+            selector.register(sock, selectors.EVENT_READ, self)
+            self._sockets.append(sock)
 
     def tend(self, started: float, now: float, *, seconds: float, per_second: float) -> None:
         """Send what is due, and give up what has waited too long."""
@@ -264,8 +264,8 @@ class _Session:
         return is_sent and self.log.is_decided
 
     def close(self) -> None:
-        for each in self._sockets:
-            each.close()
+        for sock in self._sockets:
+            sock.close()
 
 
 def read_secret(path: Path | None) -> bytes:

@@ -83,9 +83,11 @@ def link_measurement(
 
 def with_speeds(order: RankOrder, measurement: LinkMeasurement | None) -> RankOrder:
     """`order` with the speeds between its groups, as far as they were measured."""
-    speeds = {(each.source, each.target): each.bytes_per_second for each in measurement.groups} if measurement else {}
+    speeds = (
+        {(group.source, group.target): group.bytes_per_second for group in measurement.groups} if measurement else {}
+    )
     edges = (
-        replace(each, bytes_per_second=speeds.get((_group(each.source), _group(each.target)))) for each in order.edges
+        replace(edge, bytes_per_second=speeds.get((_group(edge.source), _group(edge.target)))) for edge in order.edges
     )
     return replace(order, edges=tuple(edges))
 

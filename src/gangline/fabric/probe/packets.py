@@ -150,7 +150,7 @@ class ProbeLog:
 
 def to_plain(results: Sequence[ProbeResult]) -> list[dict[str, Any]]:
     """Results as JSON carries them."""
-    return [asdict(each) for each in results]
+    return [asdict(result) for result in results]
 
 
 def read_results(plain: Sequence[Mapping[str, Any]]) -> tuple[ProbeResult, ...]:

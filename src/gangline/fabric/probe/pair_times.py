@@ -49,10 +49,10 @@ def find_slow_pairs(seconds: Mapping[Pair, float], *, groups: Mapping[str, str])
     cells = {pair: each for pair, each in excess.items() if each >= least}
     leaves = _slow_leaves(lines, groups)
     return (
-        *(SlowPairs(kind="slow_leaf", names=(name,), ratio=exp(each)) for name, each in leaves.items()),
+        *(SlowPairs(kind="slow_leaf", names=(name,), ratio=exp(leaf)) for name, leaf in leaves.items()),
         *(
-            SlowPairs(kind=_KINDS[side], names=(name,), ratio=exp(each))
-            for (side, name), each in lines.items()
+            SlowPairs(kind=_KINDS[side], names=(name,), ratio=exp(line))
+            for (side, name), line in lines.items()
             if groups.get(name) not in leaves
         ),
         *(SlowPairs(kind="slow_path", names=pair, ratio=exp(each)) for pair, each in sorted(cells.items())),
@@ -121,9 +121,9 @@ def _least(excess: Mapping[Pair, float]) -> float:
 def group_matrix(values: Mapping[Pair, float], *, groups: Mapping[str, str]) -> dict[Pair, float]:
     """Median of the values from each group to each, of servers whose groups are known."""
     cells: dict[Pair, list[float]] = {}
-    for (source, target), each in values.items():
+    for (source, target), value in values.items():
         if source in groups and target in groups:
-            cells.setdefault((groups[source], groups[target]), []).append(each)
+            cells.setdefault((groups[source], groups[target]), []).append(value)
     return {pair: median(each) for pair, each in sorted(cells.items())}
 
 

@@ -42,8 +42,8 @@ def diagnose_slow_ranks(
             slow[rank] = event
         elif event.get("event") == "straggler_over" and isinstance(rank, int):
             slow.pop(rank, None)
-    found = (_slow_rank(rank, event, mesh, samples, nodes) for rank, event in slow.items())
-    return tuple(sorted(found, key=lambda each: -(each.cost_percent or 0.0)))
+    diagnoses = (_slow_rank(rank, event, mesh, samples, nodes) for rank, event in slow.items())
+    return tuple(sorted(diagnoses, key=lambda diagnosis: -(diagnosis.cost_percent or 0.0)))
 
 
 def _slow_rank(rank: int, event: Mapping[str, Any], mesh: Mesh, samples: int, nodes: Mapping[int, str]) -> Diagnosis:
@@ -117,7 +117,7 @@ def diagnose_stages(rows: Sequence[RankRow], *, mesh: Mesh) -> tuple[Diagnosis, 
 
 def diagnose_pairs(seconds: Mapping[Pair, float], *, groups: Mapping[str, str]) -> tuple[Diagnosis, ...]:
     """Slow leaves, senders, receivers and paths in a table of times between servers."""
-    return tuple(_slow_pairs(each, groups) for each in find_slow_pairs(seconds, groups=groups))
+    return tuple(_slow_pairs(pair, groups) for pair in find_slow_pairs(seconds, groups=groups))
 
 
 _OF_LINES = {
@@ -147,13 +147,13 @@ def diagnose_probes(
     results: Mapping[Pair, ProbeResult], *, groups: Mapping[str, str], unreachable: Mapping[str, str]
 ) -> tuple[Diagnosis, ...]:
     """Lossy links and sick hosts in the probes between servers: what all lossy paths and no clean one crosses."""
-    lossy = {pair: each for pair, each in results.items() if each.is_lossy}
-    lost, sent = (sum(getattr(each, name) for each in lossy.values()) for name in ("lost", "sent"))
-    others = ((_path(pair, groups), each.clean_in_a_row) for pair, each in results.items() if not each.is_lossy)
+    lossy = {pair: result for pair, result in results.items() if result.is_lossy}
+    lost, sent = (sum(getattr(result, name) for result in lossy.values()) for name in ("lost", "sent"))
+    others = ((_path(pair, groups), result.clean_in_a_row) for pair, result in results.items() if not result.is_lossy)
     suspects = localise(
         [_path(pair, groups) for pair in lossy], cleared_parts(others, loss=lost / sent if sent else 1.0)
     )
-    found = []
+    diagnoses = []
     for suspect in suspects:
         pairs = [(path.source, path.target) for path in suspect.paths]
         losses = [lossy[pair].loss for pair in pairs]
@@ -161,7 +161,7 @@ def diagnose_probes(
         is_host = len(hosts) == 1 and (hosts[0] in unreachable or min(losses) >= 1)
         least, most = f"{100 * min(losses):.2f} %", f"{100 * max(losses):.2f} %"
         share = least if least == most else f"{least} to {most}"
-        found.append(
+        diagnoses.append(
             Diagnosis(
                 kind="sick_host" if is_host else "lossy_link",
                 names=hosts if is_host else suspect.parts,
@@ -171,7 +171,7 @@ def diagnose_probes(
                 action=Remedy(kind="replace" if is_host else "quarantine", names=hosts if is_host else suspect.parts),
             )
         )
-    return tuple(found)
+    return tuple(diagnoses)
 
 
 _PARTIAL = "clean paths cross it, too, as one of its links alone would have it"
@@ -189,10 +189,10 @@ def _pair_list(pairs: Sequence[Pair]) -> str:
 def diagnose_preflight(result: PreflightResult) -> tuple[Diagnosis, ...]:
     """Servers that were slow with two partners; one that did not answer is sick."""
     usual = format_bytes(result.usual_bytes_per_second)
-    found = []
+    diagnoses = []
     for name in result.culprits:
         best = max(speed for pair, speed in result.bytes_per_second.items() if name in pair)
-        found.append(
+        diagnoses.append(
             Diagnosis(
                 kind="sick_host",
                 names=(name,),
@@ -203,7 +203,7 @@ def diagnose_preflight(result: PreflightResult) -> tuple[Diagnosis, ...]:
                 action=Remedy(kind="replace", names=(name,)),
             )
         )
-    return tuple(found)
+    return tuple(diagnoses)
 
 
 def _number(value: Any) -> float | None:

@@ -56,7 +56,7 @@ def by_speed(speeds: Sequence[float], samples: int, *, least: int) -> tuple[int,
     at speeds 0.5, 1, 0.6, 0.8, 1, 0.9 are then (1, 3, 2, 2, 2, 2), which takes 11 % longer than (1, 3, 1, 2, 3, 2).
     """
     sure = (samples - least * len(speeds)) / sum(speeds)  # until then, no more is done than there is
-    shares = [max(least, floor(sure * each)) for each in speeds]
+    shares = [max(least, floor(sure * speed)) for speed in speeds]
     done = [((share + 1) / speed, place) for place, (share, speed) in enumerate(zip(shares, speeds, strict=True))]
     heapify(done)
     for _ in range(samples - sum(shares)):

@@ -152,7 +152,7 @@ class WindowRange:
         """Whether the cell waits no longer than its peers; true in rebalanced work, where larger shares wait least."""
         if any(len({each.samples for each in window}) > 1 for window in self.windows):
             return True
-        peers = _sample([ranks for each, ranks in cells.items() if each != cell])
+        peers = _sample([ranks for group, ranks in cells.items() if group != cell])
         waits = (min(map(self.wait_share, ranks)) for ranks in peers)
         return min(map(self.wait_share, cells[cell])) <= median(waits)
 

@@ -64,7 +64,7 @@ LEAST_SECONDS = 1e-3
 def mad_sigma(values: Sequence[float]) -> float:
     """Robust standard deviation: 1.4826 times the median distance from the median."""
     middle = median(values)
-    return MAD_TO_SIGMA * median(abs(each - middle) for each in values)
+    return MAD_TO_SIGMA * median(abs(value - middle) for value in values)
 
 
 def critical_score(num_judged: int, *, window_seconds: float, freedom: float = inf) -> float:
@@ -182,8 +182,8 @@ class StragglerDetector:
             if rank in ranks and self._is_quick(cell, cells)
         ]
         new = [each for rank, each in found.items() if rank not in self.stragglers]
-        for each in over:
-            del self.stragglers[each.rank]
+        for straggler in over:
+            del self.stragglers[straggler.rank]
         self.stragglers |= found
         return new, over
 
@@ -204,8 +204,8 @@ class StragglerDetector:
         for cell in cells:
             if self._windows[-1].ratios[cell] >= _least(cells) and not self._is_quick(cell, cells):
                 counts = [count for count in self._counts() if self._stands_out(cell, cells, count)]
-                if counts and (each := self._name(cell, cells, max(counts))) is not None:
-                    found[each.rank] = each
+                if counts and (straggler := self._name(cell, cells, max(counts))) is not None:
+                    found[straggler.rank] = straggler
         return list(found.values())
 
     def _counts(self) -> list[int]:
@@ -248,8 +248,8 @@ class StragglerDetector:
             windows = windows[:-count]
         stage = cell.stage
         jumps = [after.ratios[cell] - before.ratios[cell] for before, after in pairwise(windows)]
-        spread = median(each.spread[stage] for each in windows) if len(cells) >= MANY else 0.0
-        typical = median(each.jump[stage] for each in windows if each.jump)
+        spread = median(window.spread[stage] for window in windows) if len(cells) >= MANY else 0.0
+        typical = median(window.jump[stage] for window in windows if window.jump)
         return Noise.of_jumps(jumps, typical=typical, peers=len(cells), spread=spread)
 
     def _name(self, cell: PeerGroup, cells: PeerGroups, count: int) -> Straggler | None:
@@ -257,8 +257,8 @@ class StragglerDetector:
         seen = self._range(count)
         if not seen.waits_less(cell, cells):
             return None
-        found = seen.describe(min(cells[cell], key=seen.wait_share), cells)
-        return found if found.seconds >= LEAST_SECONDS else None
+        straggler = seen.describe(min(cells[cell], key=seen.wait_share), cells)
+        return straggler if straggler.seconds >= LEAST_SECONDS else None
 
     def _is_quick(self, cell: PeerGroup, cells: PeerGroups) -> bool:
         """Whether it is not slow, or no longer."""
@@ -267,7 +267,7 @@ class StragglerDetector:
         return median(window.ratios[cell] for window in list(self._windows)[-count:]) < over
 
     def _range(self, count: int) -> WindowRange:
-        return WindowRange([each.times for each in list(self._windows)[-count:]])
+        return WindowRange([window.times for window in list(self._windows)[-count:]])
 
 
 def _least(cells: PeerGroups) -> float:

@@ -12,7 +12,7 @@ def fabric_of(table: FabricTable) -> Fabric:
     """The fabric of a table whose rules were judged."""
     return Fabric(
         groups=tuple(
-            Group(name=each.name, servers=expand_servers(each.servers), block=each.block) for each in table.groups
+            Group(name=group.name, servers=expand_servers(group.servers), block=group.block) for group in table.groups
         ),
         **{name: getattr(table, name) for name in _plain_names()},
     )
@@ -20,17 +20,17 @@ def fabric_of(table: FabricTable) -> Fabric:
 
 def fabric_text(fabric: Fabric) -> str:
     """A `fabric.toml` that reads as this fabric; what has its default is left out."""
-    defaults = {each.name: each.default for each in fields(Fabric) if each.default is not MISSING}
+    defaults = {field.name: field.default for field in fields(Fabric) if field.default is not MISSING}
     given = {name: getattr(fabric, name) for name in _plain_names()}
     lines = [f"{name} = {_value(value)}" for name, value in given.items() if value not in (None, defaults[name])]
-    groups = [f"    {_table(_group(each))},\n" for each in fabric.groups]
+    groups = [f"    {_table(_group(group))},\n" for group in fabric.groups]
     return "\n".join(["[fabric]", *lines, f"groups = [\n{''.join(groups)}]"]) + "\n"
 
 
 def _plain_names() -> list[str]:
     """Fields that a table and a fabric have alike."""
-    ours = {each.name for each in fields(Fabric)} - {"groups"}
-    return [each.name for each in fields(FabricTable) if each.name in ours]
+    ours = {field.name for field in fields(Fabric)} - {"groups"}
+    return [field.name for field in fields(FabricTable) if field.name in ours]
 
 
 def _group(group: Group) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def _group(group: Group) -> dict[str, Any]:
 
 def _value(value: Any) -> str:
     if isinstance(value, FailureRates):
-        return _table({each.name: getattr(value, each.name) for each in fields(value)})
+        return _table({field.name: getattr(value, field.name) for field in fields(value)})
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value >= 1e9 and float(f"{value / 1e9:.12g}e9") == value:

@@ -74,7 +74,7 @@ def read_groups(servers: Mapping[str, Location]) -> tuple[Group, ...]:
         Group(
             name=group if number[group] == 1 else f"{block}/{group}", block=block, servers=tuple(members[block, group])
         )
-        for block, group in sorted(members, key=lambda each: (natural_key(each[0]), natural_key(each[1])))
+        for block, group in sorted(members, key=lambda member: (natural_key(member[0]), natural_key(member[1])))
     )
 
 

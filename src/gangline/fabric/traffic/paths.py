@@ -51,7 +51,7 @@ def path_load(policy: PathPolicy, flows: Sequence[int], *, uplinks: int, connect
         return _load(-(-most // uplinks))
     if policy == "spray":
         return _load(most / uplinks)
-    leaves = tuple(sorted(Counter(each for each in flows if each).items()))
+    leaves = tuple(sorted(Counter(flow for flow in flows if flow).items()))
     return hashed_load(tuple((count, 2 * times) for count, times in leaves), uplinks=uplinks, connections=connections)
 
 

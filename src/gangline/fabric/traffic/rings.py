@@ -125,9 +125,9 @@ def read_rings(lines: Iterable[str], *, num_ranks: int) -> tuple[NcclRing, ...]:
     A cut line does not tell the size of its communicator: it is taken if it names no rank from `num_ranks` on. Reading
     ends after `MOST_RINGS`.
     """
-    found: list[NcclRing] = []
+    rings: list[NcclRing] = []
     for line in lines:
-        if len(found) == MOST_RINGS:
+        if len(rings) == MOST_RINGS:
             break
         if match := _LINE.search(line):
             channel, text, dots = match.groups()
@@ -136,8 +136,8 @@ def read_rings(lines: Iterable[str], *, num_ranks: int) -> tuple[NcclRing, ...]:
                 ranks = ranks[:-1]  # its last digits may be missing
             ring = NcclRing(channel=int(channel), ranks=ranks, is_cut=bool(dots))
             if _is_of(ring, num_ranks):
-                found.append(ring)
-    return tuple(found)
+                rings.append(ring)
+    return tuple(rings)
 
 
 def _is_of(ring: NcclRing, num_ranks: int) -> bool:

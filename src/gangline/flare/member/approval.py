@@ -69,7 +69,7 @@ class Codes:
                 if layer is None or sha256(layer).hexdigest() != offer.code:
                     raise IntegrityError(f"wanted the code layer {offer.code[:8]} that was signed, found another")
                 read_layer(layer, name=f"code {offer.code[:8]}")
-                if sum(each.approved_by is None for each in self.all()) >= MOST_PENDING:
+                if sum(code.approved_by is None for code in self.all()) >= MOST_PENDING:
                     raise IntegrityError(f"{MOST_PENDING} code layers wait for approval here, and no more may")
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 replace_file(folder / "layer.zip", layer, durable=True)
@@ -79,16 +79,16 @@ class Codes:
     def all(self) -> Iterator[OfferedCode]:
         """All of them, the oldest first."""
         folders = self._folder.iterdir() if self._folder.is_dir() else ()
-        found = [self._of(each) for each in folders if (each / "offer.json").is_file()]
-        yield from sorted(found, key=lambda each: (each.since, each.offer.code))
+        codes = [self._of(folder) for folder in folders if (folder / "offer.json").is_file()]
+        yield from sorted(codes, key=lambda code: (code.since, code.offer.code))
 
     def named(self, prefix: str) -> OfferedCode:
         """The offer whose digest of terms begins so. Raises UsageError unless there is one."""
-        found = [each for each in self.all() if prefix and each.offer.terms_digest.startswith(prefix)]
-        if len(found) != 1:
-            shown = ", ".join(each.offer.terms_digest[:8] for each in self.all()) or "none"
-            raise UsageError(f"wanted one offer, found {len(found)} that begin with {prefix!r}; there are {shown}")
-        return found[0]
+        codes = [code for code in self.all() if prefix and code.offer.terms_digest.startswith(prefix)]
+        if len(codes) != 1:
+            shown = ", ".join(code.offer.terms_digest[:8] for code in self.all()) or "none"
+            raise UsageError(f"wanted one offer, found {len(codes)} that begin with {prefix!r}; there are {shown}")
+        return codes[0]
 
     def seen(self, digest: str) -> OfferedCode:
         """The offer with this whole digest of terms, which `gangline federate show` printed under what they are.
@@ -102,14 +102,14 @@ class Codes:
                 f"wanted the whole digest of an offer, 64 hex digits, found {digest[:80]!r}; the last line of"
                 " `gangline federate show` has it"
             )
-        found = next((each for each in self.all() if each.offer.terms_digest == digest), None)
-        if found is None:
-            shown = ", ".join(each.offer.terms_digest[:8] for each in self.all()) or "none"
+        code = next((offered_code for offered_code in self.all() if offered_code.offer.terms_digest == digest), None)
+        if code is None:
+            shown = ", ".join(offered_code.offer.terms_digest[:8] for offered_code in self.all()) or "none"
             raise IntegrityError(
                 f"wanted the offer {digest[:8]} that was shown, found it changed or gone; there are {shown}: read what"
                 " `gangline federate show` says of those"
             )
-        return found
+        return code
 
     def approve(self, offer: Offer, *, by: str) -> None:
         """Let an offer run, and no other one of its code.

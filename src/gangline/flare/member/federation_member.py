@@ -102,7 +102,7 @@ class FederationMember:
     def pending(self) -> list[OfferedCode]:
         """Offers that wait for the administrator."""
         settings = self.settings()
-        return [each for each in self.codes.all() if not self._is_approved(each.approved_by, each.offer, settings)]
+        return [code for code in self.codes.all() if not self._is_approved(code.approved_by, code.offer, settings)]
 
     def _require_terms(self, terms: OfferTerms, settings: MemberTable) -> None:
         if self._kit.name not in terms.roster:
@@ -118,7 +118,7 @@ class FederationMember:
         """Whether the whole key of the offer, and not its short id alone, is that of a signer."""
         if settings.approve != "signed":
             return False
-        return any(self._signer(each) == offer.key.encode() for each in settings.signers)
+        return any(self._signer(signer) == offer.key.encode() for signer in settings.signers)
 
     def _signer(self, key_id: str) -> bytes:
         path = self._kit.own / "keys" / f"{key_id}.pub"
@@ -140,10 +140,10 @@ def read_settings(kit: Kit) -> MemberTable:
         ConfigError: Others may write the file or the folder of data is not there; with every problem of the file.
     """
     require_own(kit.settings)
-    found = load_text(MemberTable, kit.settings.read_text(), file=str(kit.settings))
-    if not Path(found.data).is_dir():
-        raise ConfigError(f"{kit.settings}: data: wanted a folder, found none at {found.data}")
-    return found
+    table = load_text(MemberTable, kit.settings.read_text(), file=str(kit.settings))
+    if not Path(table.data).is_dir():
+        raise ConfigError(f"{kit.settings}: data: wanted a folder, found none at {table.data}")
+    return table
 
 
 def write_settings(kit: Kit, *, data: Path, epsilon: float) -> None:

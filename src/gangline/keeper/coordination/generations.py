@@ -145,17 +145,17 @@ class GenerationController:
 
     def replace(self, dead: Sequence[RankExit], *, oom_kills: int) -> GenerationStart | None:
         """Generation in which only the `dead` ranks start again; charged like a restart. None: it is not allowed."""
-        retries = {classify(each, oom_kills=oom_kills)[1] for each in dead}
-        if not retries <= {"free", "same"} or any(each.left for each in dead):
+        retries = {classify(rank_exit, oom_kills=oom_kills)[1] for rank_exit in dead}
+        if not retries <= {"free", "same"} or any(rank_exit.left for rank_exit in dead):
             return None
-        answer = self.budget.charge(max(each.mono for each in dead))
+        answer = self.budget.charge(max(rank_exit.mono for rank_exit in dead))
         if answer == "refused":
             return None
         self.generation += 1
         self.restarts += 1
-        self.reason = "; ".join(describe(each) for each in dead) + ": only these ranks start again"
+        self.reason = "; ".join(describe(rank_exit) for rank_exit in dead) + ": only these ranks start again"
         self.keeper.event(
-            "replaced", ranks=[each.rank for each in dead], reason=self.reason, charged=answer == "charged",
+            "replaced", ranks=[rank_exit.rank for rank_exit in dead], reason=self.reason, charged=answer == "charged",
             generation=self.generation,
         )  # fmt: skip
         port = self.keeper.open_store()

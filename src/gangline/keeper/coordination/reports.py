@@ -71,7 +71,7 @@ def report_of(
     """Report of `outcome` on one node; `began`: start of the generation by the clock of that node."""
     return NodeReport(
         generation=generation,
-        exits=tuple(_shifted(each, -began) for each in outcome.exits),
+        exits=tuple(_shifted(rank_exit, -began) for rank_exit in outcome.exits),
         failed=_shifted(outcome.failed, -began) if outcome.failed else None,
         hang=outcome.hang,
         behind=outcome.behind,
@@ -99,33 +99,37 @@ def join_reports(
         stop: Request that ended it.
         lost: The node that was lost first.
     """
-    exits = sorted((each for report in reports for each in report.exits), key=lambda each: each.mono)
-    failed = culprit(sorted((each.failed for each in reports if each.failed), key=lambda each: each.mono))
-    source = next((each for each in reports if failed is not None and each.failed == failed), reports[0])
+    exits = sorted(
+        (rank_exit for report in reports for rank_exit in report.exits), key=lambda rank_exit: rank_exit.mono
+    )
+    failed = culprit(
+        sorted((report.failed for report in reports if report.failed), key=lambda rank_exit: rank_exit.mono)
+    )
+    source = next((report for report in reports if failed is not None and report.failed == failed), reports[0])
     lost = lost if lost is not None and _is_cause(lost, failed, began) else None
     stopped = stop is not None
-    steps = [each.step for each in reports]
+    steps = [report.step for report in reports]
     outcome = GenerationResult(
-        exits=tuple(_shifted(each, began) for each in exits),
+        exits=tuple(_shifted(rank_exit, began) for rank_exit in exits),
         failed=_shifted(failed, began) if failed and not stopped else None,
         hang=None if stopped else _furthest_behind(reports),
-        stacks={rank: text for each in reports for rank, text in each.stacks.items()},
+        stacks={rank: text for report in reports for rank, text in report.stacks.items()},
         stop=stop,
         started={},
-        step=min((each for each in steps if each is not None), default=None) if None not in steps else None,
-        progressed=any(each.progressed for each in reports),
-        saved_step=max((each.saved_step for each in reports if each.saved_step is not None), default=None),
+        step=min((step for step in steps if step is not None), default=None) if None not in steps else None,
+        progressed=any(report.progressed for report in reports),
+        saved_step=max((report.saved_step for report in reports if report.saved_step is not None), default=None),
         lost=None if stopped else lost,
         log=source.log,
-        leftovers=tuple(command for each in reports for command in each.leftovers)[:MOST_LEFTOVERS],
+        leftovers=tuple(command for report in reports for command in report.leftovers)[:MOST_LEFTOVERS],
         processes=_processes(reports),
     )
     return GangReport(outcome=outcome, oom_kills=source.oom_kills, rank_reason=source.rank_reason)
 
 
 def _processes(reports: Sequence[NodeReport]) -> ProcessReport | None:
-    found = [each.processes for each in reports if each.processes is not None]
-    return join_process_reports(found) if len(found) == len(reports) else None
+    process_reports = [report.processes for report in reports if report.processes is not None]
+    return join_process_reports(process_reports) if len(process_reports) == len(reports) else None
 
 
 def _is_cause(lost: LostNode, failed: RankExit | None, began: float) -> bool:
@@ -135,9 +139,9 @@ def _is_cause(lost: LostNode, failed: RankExit | None, began: float) -> bool:
 
 def _furthest_behind(reports: Sequence[NodeReport]) -> Hang | None:
     """The rank furthest behind on all nodes; None: no node hangs."""
-    if not any(each.hang for each in reports):
+    if not any(report.hang for report in reports):
         return None
-    return min((each.behind or each.hang for each in reports if each.behind or each.hang), key=_progress)
+    return min((report.behind or report.hang for report in reports if report.behind or report.hang), key=_progress)
 
 
 def _progress(hang: Hang | None) -> tuple[bool, int, bool, float]:

@@ -136,14 +136,17 @@ def stopped_on_request(outcome: GenerationResult) -> RestartDecision:
     """
     stop, exits = outcome.stop, outcome.exits
     assert stop is not None, "the caller checks"
-    if exits and all(each.finished for each in exits):
+    if exits and all(rank_exit.finished for rank_exit in exits):
         return RestartDecision(restart=False, exit_code=0, retry="never", reason=f"{stop.reason}; all ranks were done")
-    unproven = sorted((each for each in exits if each.code == 0 and not each.finished), key=lambda each: each.rank)
+    unproven = sorted(
+        (rank_exit for rank_exit in exits if rank_exit.code == 0 and not rank_exit.finished),
+        key=lambda rank_exit: rank_exit.rank,
+    )
     said = f"{name_ranks(unproven)} left with code 0 and did not report the last step" if unproven else ""
     reason = _joined(stop.reason, said, saved_text(outcome.step, outcome.saved_step))
     if stop.resize:
         return RestartDecision(restart=True, exit_code=stop.exit_code, retry="free", reason=reason, resize=True)
-    left = all(each.left for each in exits)
+    left = all(rank_exit.left for rank_exit in exits)
     retry = retry_class(stop.exit_code, saved=left) if stop.exit_code == SIGTERM_CODE else "never"
     return RestartDecision(restart=False, exit_code=stop.exit_code, retry=retry, reason=reason)
 

@@ -54,11 +54,11 @@ class ResizeRequestFile:
     def ranks(self) -> int | None:
         """Requested number of ranks; None: no request. Reads the file only when it changed."""
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except FileNotFoundError:
             return self._ranks
-        if (found.st_ino, found.st_mtime_ns) != self._seen:
-            self._seen = found.st_ino, found.st_mtime_ns
+        if (status.st_ino, status.st_mtime_ns) != self._seen:
+            self._seen = status.st_ino, status.st_mtime_ns
             self._ranks = _read_ranks(self._path)
         return self._ranks
 

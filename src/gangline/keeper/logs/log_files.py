@@ -42,7 +42,7 @@ def rotate(logs: Iterable[Path], *, max_bytes: int = MAX_BYTES) -> None:
 def last_bytes(log: Path, size: int) -> bytes:
     """The last `size` bytes of both halves; if earlier ones are gone or left out, a line says how many, and a whole
     line follows it."""
-    halves = b"".join(split_gone(tail(each, size + 1))[1] for each in (older_half(log), log))
+    halves = b"".join(split_gone(tail(path, size + 1))[1] for path in (older_half(log), log))
     if len(halves) > size:
         halves = halves[-size - 1 :].partition(b"\n")[2]
     gone = end_of(older_half(log)) + end_of(log) - len(halves)
@@ -71,7 +71,7 @@ def tail(path: Path, size: int) -> bytes:
 
 def redact(logs: Iterable[Path], values: Sequence[bytes]) -> None:
     """Overwrite `values` in logs that are complete; in place, so that readers keep their position."""
-    for log in (half for each in logs for half in (each, older_half(each))) if values else ():
+    for log in (half for path in logs for half in (path, older_half(path))) if values else ():
         with suppress(FileNotFoundError), log.open("r+b") as file:
             if not log.stat().st_size:
                 continue

@@ -108,7 +108,7 @@ class Generation:
 
     def run(self, starts: Sequence[RankStart]) -> GenerationResult:
         """Start the ranks and return when all their processes are gone."""
-        self._logs = {each.rank: each.log for each in starts}
+        self._logs = {start.rank: start.log for start in starts}
         self._readers = {rank: HeartbeatReader(self.heartbeats / str(rank)) for rank in self._logs}
         self._start(starts)
         self._started = started = dict.fromkeys(self._logs, self.now())
@@ -140,19 +140,21 @@ class Generation:
         )
 
     def _ended_well(self) -> bool:
-        return not self._living and all(each.code == 0 for each in self._exits)
+        return not self._living and all(rank_exit.code == 0 for rank_exit in self._exits)
 
     def _start(self, starts: Sequence[RankStart]) -> None:
-        self.process_reports.clear(each.rank for each in starts)
-        self._reports |= {each.rank: RankEvents(self.events / f"{each.rank}.jsonl") for each in starts}
+        self.process_reports.clear(rank_start.rank for rank_start in starts)
+        self._reports |= {
+            rank_start.rank: RankEvents(self.events / f"{rank_start.rank}.jsonl") for rank_start in starts
+        }
         self._living = self.starter.start(starts)
-        for each in starts:
-            if (pid := self._living.get(each.rank)) is not None:
-                self._pids[each.rank] = pid
-                self.process_reports.started(each, pid)
+        for start in starts:
+            if (pid := self._living.get(start.rank)) is not None:
+                self._pids[start.rank] = pid
+                self.process_reports.started(start, pid)
                 self._leaders.append(pid)
-                self._processes[each.rank] = RankProcesses(pid, self.heartbeats / str(each.rank))
-                self.host.event("rank_started", rank=each.rank, pid=pid, generation=self.number)
+                self._processes[start.rank] = RankProcesses(pid, self.heartbeats / str(start.rank))
+                self.host.event("rank_started", rank=start.rank, pid=pid, generation=self.number)
 
     def _watch(self, watchdog: Watchdog) -> "_WatchEnd":
         next_check = 0.0
@@ -184,15 +186,15 @@ class Generation:
         if replacements is None:
             return False
         self.number = replacements.generation
-        for each in dead:
-            self._exits.remove(each)
-            signal_groups([self._pids[each.rank]], signal.SIGKILL)  # child processes of the dead rank, too
-            self._readers.pop(each.rank).close()
-            self._readers[each.rank] = HeartbeatReader(self.heartbeats / str(each.rank))
+        for rank_exit in dead:
+            self._exits.remove(rank_exit)
+            signal_groups([self._pids[rank_exit.rank]], signal.SIGKILL)  # child processes of the dead rank, too
+            self._readers.pop(rank_exit.rank).close()
+            self._readers[rank_exit.rank] = HeartbeatReader(self.heartbeats / str(rank_exit.rank))
         self._start(replacements.starts)
-        for each in dead:
-            self._started[each.rank] = self.now()
-            watchdog.start_over(each.rank, self.now())
+        for rank_exit in dead:
+            self._started[rank_exit.rank] = self.now()
+            watchdog.start_over(rank_exit.rank, self.now())
         return True
 
     def _behind(self, watchdog: Watchdog) -> Hang:
@@ -220,15 +222,15 @@ class Generation:
 
     def _first_failure(self) -> RankExit | None:
         """The culprit; while only ranks that lost a peer have ended, wait CULPRIT_SECONDS for the exit of that peer."""
-        found = culprit(self._exits)
-        if found is None or not found.is_secondary:
-            return found
+        rank_exit = culprit(self._exits)
+        if rank_exit is None or not rank_exit.is_secondary:
+            return rank_exit
         deadline = self.now() + CULPRIT_SECONDS
-        while found is not None and found.is_secondary and self._living and self.now() < deadline:
+        while rank_exit is not None and rank_exit.is_secondary and self._living and self.now() < deadline:
             self.host.wait(0.05)
             self._take_exits()
-            found = culprit(self._exits)
-        return found
+            rank_exit = culprit(self._exits)
+        return rank_exit
 
     def _stop(self, request: StopRequest) -> None:
         """Ask all ranks to save and leave; after the grace period they are killed with all that they started."""
@@ -247,7 +249,9 @@ class Generation:
             if self.now() >= deadline:
                 return
             self.host.wait(0.05)
-            killed = {self._pids[each.rank] for each in self._take_exits() if each.signal == signal.SIGTERM}
+            killed = {
+                self._pids[rank_exit.rank] for rank_exit in self._take_exits() if rank_exit.signal == signal.SIGTERM
+            }
             signal_groups(killed, signal.SIGTERM)
             reap(self._own_pids())
             groups = {pid for pid in groups | killed if has_members(pid)}
@@ -285,10 +289,12 @@ class Generation:
     def _take_exits(self) -> list[RankExit]:
         self.process_reports.look(self._living)
         taken = [self._reported(each) for each in self.starter.exits()]
-        for each in taken:
-            self._exits.append(each)
-            self._living.pop(each.rank, None)
-            self.host.event("rank_exited", rank=each.rank, code=each.code, signal=each.signal, generation=self.number)
+        for rank_exit in taken:
+            self._exits.append(rank_exit)
+            self._living.pop(rank_exit.rank, None)
+            self.host.event(
+                "rank_exited", rank=rank_exit.rank, code=rank_exit.code, signal=rank_exit.signal, generation=self.number
+            )
         return taken
 
     def _reported(self, death: RankExit) -> RankExit:

@@ -87,10 +87,10 @@ def lagging_rank(dumps: Mapping[int, Dump]) -> str:
     entered = {rank: _entered(dump) for rank, dump in dumps.items()}
     if mismatch := _mismatch(entered, waiting):
         return mismatch
-    unfinished = {each for places in waiting.values() for each in places if not each.group.startswith(_PAIR)}
+    unfinished = {call for places in waiting.values() for call in places if not call.group.startswith(_PAIR)}
     late = [
         (rank, place)
-        for place in sorted(unfinished, key=lambda each: each.number)
+        for place in sorted(unfinished, key=lambda call: call.number)
         for rank in dumps
         if _is_member(dumps, place.group, rank) and max(entered[rank].get(place.group, {0: ""})) < place.number
     ]
@@ -120,8 +120,8 @@ def _call(entry: Mapping[str, Any]) -> CollectiveCall:
 def _entered(dump: Dump) -> dict[str, dict[int, str]]:
     """Names of the collectives that a rank entered, by group and number."""
     found: dict[str, dict[int, str]] = {}
-    for each in map(_call, dump.get("entries", ())):
-        found.setdefault(each.group, {})[each.number] = each.name
+    for call in map(_call, dump.get("entries", ())):
+        found.setdefault(call.group, {})[call.number] = call.name
     return found
 
 

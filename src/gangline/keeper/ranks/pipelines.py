@@ -24,5 +24,5 @@ def with_pipefail(argv: Sequence[str], search_path: str | None) -> tuple[str, ..
 
 def _has_pipeline(words: Sequence[str]) -> bool:
     options = [word for word in words[:-1] if word.startswith("-") and not word.startswith("--") and "c" in word]
-    text = next((words[words.index(each) + 1] for each in options), "")
+    text = next((words[words.index(option) + 1] for option in options), "")
     return "|" in text.replace("||", "")

@@ -71,8 +71,8 @@ class ProcessReports:
         A rank that failed answers for its processes. Where another one failed, or all were asked to stop, only what
         failed long before counts: the rest follows from that.
         """
-        ended = {each.rank: each for each in exits}
-        stopped = min((each.mono for each in exits if each.code), default=now) - SETTLE_SECONDS
+        ended = {rank_exit.rank: rank_exit for rank_exit in exits}
+        stopped = min((rank_exit.mono for rank_exit in exits if rank_exit.code), default=now) - SETTLE_SECONDS
         for tree in self._trees():
             end = ended.get(tree.rank)
             before = stopped if end is None or not ended_well else tree.ended or end.mono
@@ -83,7 +83,7 @@ class ProcessReports:
 
     def first_failure(self, failed: RankExit) -> ProcessFailure | None:
         """The process that failed first, within a minute before its rank; None: none is known."""
-        tree = next((each for each in self._trees() if each.rank == failed.rank), None)
+        tree = next((process_tree for process_tree in self._trees() if process_tree.rank == failed.rank), None)
         return tree.first_failure(since=failed.mono - CAUSE_SECONDS) if tree else None
 
     def _report(self, tree: ProcessTree, before: float, *, ended_well: bool) -> ProcessReport:
@@ -99,7 +99,7 @@ class ProcessReports:
     def _trees(self) -> list[ProcessTree]:
         trees = [ProcessTree(rank, pid, self._lines(rank)) for rank, pid in self._leaders.items()]
         for orphan in self._orphans if trees else ():
-            next((each for each in trees if each.knows(orphan[0])), trees[0]).add_orphan(*orphan)
+            next((tree for tree in trees if tree.knows(orphan[0])), trees[0]).add_orphan(*orphan)
         return trees
 
     def _lines(self, rank: int) -> Iterator[dict[str, Any]]:

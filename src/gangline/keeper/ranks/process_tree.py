@@ -50,24 +50,25 @@ class ProcessTree:
 
     def failures(self, *, before: float) -> list[ProcessFailure]:
         """Failures that no other failure took, by time."""
-        return [each.failure for each in self._untaken(before) if not self._was_restarted(each)]
+        return [failure.failure for failure in self._untaken(before) if not self._was_restarted(failure)]
 
     def restarted(self, *, before: float) -> list[ProcessFailure]:
         """Failed workers that were started again."""
-        return [each.failure for each in self._untaken(before) if self._was_restarted(each)]
+        return [failure.failure for failure in self._untaken(before) if self._was_restarted(failure)]
 
     def first_failure(self, *, since: float) -> ProcessFailure | None:
         """The process that failed first, taken or not; None: none did but the rank itself."""
-        found = (
-            each for each in self._failures
-            if each.pid != self._leader and each.mono >= since and not self._is_excused(each.pid, each.group)
+        failures = (
+            failure for failure in self._failures
+            if failure.pid != self._leader and failure.mono >= since
+            and not self._is_excused(failure.pid, failure.group)
         )  # fmt: skip
-        first = min(found, key=lambda each: each.mono, default=None)
+        first = min(failures, key=lambda failure: failure.mono, default=None)
         return first.failure if first else None
 
     def vanished(self, is_alive: Callable[[int], bool]) -> Iterator[UnseenProgram]:
         """Processes that have ended and did not say how, of those that no Python waits for."""
-        known = {each.pid for each in self._failures} | {self._leader}
+        known = {failure.pid for failure in self._failures} | {self._leader}
         for pid, (group, program) in self._open.items():
             if pid not in known and not self._is_excused(pid, group) and not is_alive(pid):
                 yield UnseenProgram(program=program, why=_VANISHED)
@@ -82,7 +83,7 @@ class ProcessTree:
 
     def knows(self, pid: int) -> bool:
         """Process `pid` reported."""
-        return pid in self._began or any(each.pid == pid for each in self._failures)
+        return pid in self._began or any(failure.pid == pid for failure in self._failures)
 
     def _take(self, line: Mapping[str, Any], unmatched: dict[int, _Failure]) -> None:
         pid, mono = _number(line.get("pid")), line.get("mono")
@@ -102,10 +103,10 @@ class ProcessTree:
             case "unseen":
                 self.unseen.append(UnseenProgram(program=_text(line.get("program")), why=_text(line.get("why"))))
             case "failed":
-                found = self._failure(line, pid, mono)
-                self._failures.append(found)
+                failure = self._failure(line, pid, mono)
+                self._failures.append(failure)
                 if pid:  # else a thread of its parent
-                    unmatched[pid] = found
+                    unmatched[pid] = failure
             case "child":
                 self._take_status(line, pid, mono, unmatched)
 
@@ -114,11 +115,11 @@ class ProcessTree:
         if not pid:  # the shell of os.system, which had the program as its child
             program = _text(line.get("program"))
             pid = next((each.pid for each in unmatched.values() if each.failure.program == program), 0)
-        known = unmatched.pop(pid, None)
-        if known is None:
+        failure = unmatched.pop(pid, None)
+        if failure is None:
             self._failures.append(self._failure(line, pid, mono))
         else:
-            known.failure = replace(known.failure, how=_text(line.get("how")))
+            failure.failure = replace(failure.failure, how=_text(line.get("how")))
 
     def _failure(self, line: Mapping[str, Any], pid: int, mono: float) -> _Failure:
         failure = ProcessFailure(
@@ -133,10 +134,10 @@ class ProcessTree:
             if each.pid != self._leader and each.mono <= before and not self._is_excused(each.pid, each.group)
         ]  # fmt: skip
         failed = {each.pid: each for each in counted if each.pid}
-        for each in sorted(counted, key=lambda each: each.mono):
-            if not (taken_by := failed.get(each.parent, each)).failure.said:  # a shell, for example
-                taken_by.failure = replace(taken_by.failure, said=each.failure.said)
-        return sorted((each for each in counted if each.parent not in failed), key=lambda each: each.mono)
+        for failure in sorted(counted, key=lambda failure: failure.mono):
+            if not (taken_by := failed.get(failure.parent, failure)).failure.said:  # a shell, for example
+                taken_by.failure = replace(taken_by.failure, said=failure.failure.said)
+        return sorted((each for each in counted if each.parent not in failed), key=lambda failure: failure.mono)
 
     def _is_excused(self, pid: int, group: int) -> bool:
         return not self._excused.isdisjoint({pid, -pid, -group} - {0})

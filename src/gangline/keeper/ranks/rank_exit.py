@@ -79,8 +79,8 @@ def with_report(death: RankExit, report: RankReport | None, *, finished: bool) -
 
 def culprit(exits: Sequence[RankExit]) -> RankExit | None:
     """The exit that decides for the gang, of `exits` in the order of their time; None: no rank failed."""
-    failed = [each for each in exits if each.code]
-    primary = [each for each in failed if not each.is_secondary]
+    failed = [rank_exit for rank_exit in exits if rank_exit.code]
+    primary = [rank_exit for rank_exit in failed if not rank_exit.is_secondary]
     return next(iter(primary or failed), None)
 
 
@@ -113,16 +113,19 @@ def describe(death: RankExit, *, oom_kills: int = 0, reason: str = "") -> str:
 
 def describe_leavers(exits: Sequence[RankExit], before: float) -> str:
     """`rank 1 had ended with code 0 1.2 s before`, of ranks that left before the time of a failure; empty: none did."""
-    left = sorted((each for each in exits if each.code == 0 and each.mono < before), key=lambda each: each.mono)
-    if not left:
+    rank_exits = sorted(
+        (rank_exit for rank_exit in exits if rank_exit.code == 0 and rank_exit.mono < before),
+        key=lambda rank_exit: rank_exit.mono,
+    )
+    if not rank_exits:
         return ""
-    first = "" if len(left) == 1 else ", the first"
-    return f"{name_ranks(left)} had ended with code 0{first} {before - left[0].mono:.1f} s before"
+    first = "" if len(rank_exits) == 1 else ", the first"
+    return f"{name_ranks(rank_exits)} had ended with code 0{first} {before - rank_exits[0].mono:.1f} s before"
 
 
 def name_ranks(exits: Sequence[RankExit]) -> str:
     """`rank 1`, `ranks 0, 1`; of many the first six."""
-    ranks = ", ".join(str(each.rank) for each in exits[:_MOST_NAMED]) + ", ..." * (len(exits) > _MOST_NAMED)
+    ranks = ", ".join(str(rank_exit.rank) for rank_exit in exits[:_MOST_NAMED]) + ", ..." * (len(exits) > _MOST_NAMED)
     return f"rank{'s' * (len(exits) > 1)} {ranks}"
 
 

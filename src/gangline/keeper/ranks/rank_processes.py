@@ -72,25 +72,27 @@ class Spawner:
 
     def start(self, ranks: Sequence[RankStart]) -> dict[int, int]:
         try:
-            for each in ranks:
-                self._processes[each.rank] = _spawn(each)
+            for rank_start in ranks:
+                self._processes[rank_start.rank] = _spawn(rank_start)
         except OSError as error:
             for rank in list(self._processes):
                 process = self._processes.pop(rank)
                 process.kill()
                 process.wait()
-            raise ConfigError(f"cannot start {each.argv[0]!r} in the code layer: {error.strerror}") from error
+            raise ConfigError(f"cannot start {rank_start.argv[0]!r} in the code layer: {error.strerror}") from error
         return {rank: process.pid for rank, process in self._processes.items()}
 
     def exits(self) -> list[RankExit]:
-        found = []
+        rank_exits = []
         for rank, process in list(self._processes.items()):
             code = process.poll()
             if code is not None:
                 del self._processes[rank]
                 number = -code if code < 0 else None
-                found.append(RankExit(rank=rank, code=128 - code if code < 0 else code, signal=number, mono=_now()))
-        return found
+                rank_exits.append(
+                    RankExit(rank=rank, code=128 - code if code < 0 else code, signal=number, mono=_now())
+                )
+        return rank_exits
 
     def pids(self) -> list[int]:
         return []
@@ -139,10 +141,10 @@ class WarmParent:
         return self.import_seconds is not None
 
     def start(self, ranks: Sequence[RankStart]) -> dict[int, int]:
-        for each in ranks:
-            self._send({"rank": each.rank, "environ": each.environ, "log": str(each.log)})
-        wanted = {each.rank for each in ranks}
-        while not wanted <= self._living.keys() | {each.rank for each in self._exits}:
+        for rank in ranks:
+            self._send({"rank": rank.rank, "environ": rank.environ, "log": str(rank.log)})
+        wanted = {rank_start.rank for rank_start in ranks}
+        while not wanted <= self._living.keys() | {rank_exit.rank for rank_exit in self._exits}:
             self._take(self._receive())
             if not self.alive:
                 self._raise_dead()
@@ -164,8 +166,8 @@ class WarmParent:
     def exits(self) -> list[RankExit]:
         while self.alive and _readable(self._channel):
             self._take(self._receive())
-        found, self._exits = self._exits, []
-        return found
+        rank_exits, self._exits = self._exits, []
+        return rank_exits
 
     def pids(self) -> list[int]:
         return [self._process.pid]

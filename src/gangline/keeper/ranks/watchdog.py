@@ -63,8 +63,8 @@ class Watchdog:
 
     def start_over(self, rank: int, mono: float) -> None:
         """`rank` was started again at `mono`; for the others the limits of the first steps apply again."""
-        for each in self._tracks.values():
-            each.durations.clear()
+        for track in self._tracks.values():
+            track.durations.clear()
         self._tracks[rank] = _Track(started=mono)
 
     def check(self, beats: Mapping[int, Beat | None], now: float) -> Hang | None:

@@ -103,7 +103,9 @@ class Collector:
         found: list[tuple[str, int]] = []
         for root, folders, names, handle in os.fwalk(self.folder, follow_symlinks=False, onerror=self._on_unlistable):
             inside = Path(root).relative_to(self.folder)
-            folders[:] = [each for each in folders if each != IGNORED_FOLDER and not self._is_git(inside / each)]
+            folders[:] = [
+                folder for folder in folders if folder != IGNORED_FOLDER and not self._is_git(inside / folder)
+            ]
             for name in (*folders, *(each for each in names if not self._is_git(inside / each))):
                 path = (inside / name).as_posix()
                 if path != self.request.metrics and not any_matches(path, self.request.globs):
@@ -221,8 +223,8 @@ class Collector:
 
 
 def _mark(file: BufferedReader) -> tuple[int, int]:
-    found = os.fstat(file.fileno())
-    return found.st_size, found.st_mtime_ns
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
 
 
 def _read_again(file: BufferedReader, size: int, wanted: str) -> Iterator[bytes]:
@@ -274,7 +276,7 @@ def _collect(environment: KeeperEnvironment, began: float) -> None:
         gang=environment.gang, began=began, start=f"{plan.program.folder}/" if plan.program.folder else "",
         metrics_writers=_metrics_writers(environment.metrics_writers),
         ranks_began=ranks_began(environment.home / f"keeper-{environment.node_rank}.jsonl"),
-        tracked={each.path: (each.size_bytes, each.key.rpartition("/")[2]) for each in plan.data.tracked},
+        tracked={file.path: (file.size_bytes, file.key.rpartition("/")[2]) for file in plan.data.tracked},
     )  # fmt: skip
     outputs = collector.collect().to_json()
     _with_retries(lambda: store.put(f"{prefix}/{OUTPUTS}", outputs))
@@ -303,7 +305,7 @@ def _lines(journal: Path) -> Iterator[bytes]:
 
 
 def _metrics_writers(marks: Path) -> tuple[int, ...]:
-    found = (each.name for each in marks.glob("*"))
+    found = (path.name for path in marks.glob("*"))
     return tuple(sorted(int(name) for name in found if name.isascii() and name.isdigit())[:MOST_WRITERS])
 
 

@@ -82,8 +82,8 @@ def _write_first_generation(store: ObjectStore, environment: KeeperEnvironment, 
 def _fetch_code(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> None:
     folder = code_path(environment)
     draft = folder.with_name(f".{folder.name}")
-    for each in (draft, folder):
-        shutil.rmtree(each, ignore_errors=True)
+    for path in (draft, folder):
+        shutil.rmtree(path, ignore_errors=True)
     fetch_layer(store, str(environment.code), draft)
     place_files(store, plan.data.tracked, draft)
     draft.rename(folder)

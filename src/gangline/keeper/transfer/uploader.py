@@ -52,8 +52,8 @@ class OutputMirror:
             name = path.relative_to(self._folder).as_posix()
             if path.name.startswith(".") or name in self.skip or not path.is_file() or path.is_symlink():
                 continue
-            found = path.stat()
-            mark = (found.st_size, found.st_mtime_ns)
+            status = path.stat()
+            mark = (status.st_size, status.st_mtime_ns)
             if self._done.get(name) != mark:
                 self._write(name, path)
                 self._done[name] = mark

@@ -133,7 +133,7 @@ class KubernetesLauncher:
             return
         podset = root.podset()
         if root.outcome is None and not root.is_being_deleted and podset.secrets:
-            put_secret(self._api, root, {each: self._secrets(each) for each in podset.secrets})
+            put_secret(self._api, root, {secret: self._secrets(secret) for secret in podset.secrets})
 
     def collect(self, name: str) -> GangEnd:
         _demand_name(name)

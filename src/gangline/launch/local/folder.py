@@ -232,11 +232,11 @@ def find_uncollected(folder: GangFolder) -> _UncollectedOutputs:
         folders[:] = [each for each in folders if each != IGNORED_FOLDER]
         for name in names:
             with suppress(FileNotFoundError):
-                found = os.stat(name, dir_fd=handle, follow_symlinks=False)
+                status = os.stat(name, dir_fd=handle, follow_symlinks=False)
                 path = Path(root, name).relative_to(code).as_posix()
-                is_new = stat.S_ISREG(found.st_mode) and found.st_mtime_ns > began
-                if is_new and collected.get(path) != found.st_size:
-                    files, size = files + 1, size + found.st_size
+                is_new = stat.S_ISREG(status.st_mode) and status.st_mtime_ns > began
+                if is_new and collected.get(path) != status.st_size:
+                    files, size = files + 1, size + status.st_size
     return _UncollectedOutputs(files, size)
 
 

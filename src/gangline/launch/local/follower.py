@@ -138,10 +138,10 @@ class LogTail:
 
     def _name_of_older(self) -> tuple[int, ...]:
         try:
-            found = older_half(self._log).lstat()
+            status = older_half(self._log).lstat()
         except FileNotFoundError:
             return ()
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
     def _take_newer(self) -> None:
         size = self._log.lstat().st_size if self._log.exists() else 0

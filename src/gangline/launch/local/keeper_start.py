@@ -54,7 +54,7 @@ def require_gpus(podset: PodSet) -> None:
 def _num_gpus() -> int:
     visible = passed_on().get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return len([each for each in visible.split(",") if each.strip() not in ("", "-1")])
+        return len([part for part in visible.split(",") if part.strip() not in ("", "-1")])
     return len([path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()])
 
 
@@ -74,8 +74,8 @@ def materialise(
     if first := _first_generation(store, plan):
         write_file(home / FIRST_GENERATION, str(first).encode(), mode=0o644)
     draft = folder.home / ".code"
-    for each in (draft, home / "code"):
-        shutil.rmtree(each, ignore_errors=True)
+    for path in (draft, home / "code"):
+        shutil.rmtree(path, ignore_errors=True)
     fetch_layer(store, podset.code, draft)
     place_files(store, _tracked(plan), draft)
     draft.rename(home / "code")
@@ -83,16 +83,16 @@ def materialise(
     if sandbox is not None:
         folder.secrets.chmod(0o755)  # the folder around it is closed; its files belong to the user of the gang
     write_secrets(folder, {name: secrets(name) for name in podset.secrets})
-    for each in (folder.home / "logs", home / "logs", home / "heartbeat", home / "out" / "ranks"):
-        each.mkdir(parents=True, exist_ok=True)
+    for path in (folder.home / "logs", home / "logs", home / "heartbeat", home / "out" / "ranks"):
+        path.mkdir(parents=True, exist_ok=True)
     return GangSandbox.make(folder, podset, plan, sandbox) if sandbox is not None else None
 
 
 def _set_aside(folder: GangFolder) -> None:
     """Remove what ranks wrote whose submitter died, as nothing of it may be opened, changed or mounted again."""
-    for left in (folder.home / SANDBOXED, folder.tmp, folder.own_home):
+    for path in (folder.home / SANDBOXED, folder.tmp, folder.own_home):
         with suppress(FileNotFoundError):
-            delete_tree(left.rename(folder.home / f".left-{random.token_hex(4)}"))
+            delete_tree(path.rename(folder.home / f".left-{random.token_hex(4)}"))
 
 
 def _first_generation(store: ObjectStore, plan: bytes) -> int:
@@ -131,7 +131,7 @@ def start_keepers(
         own = keeper_environ(folder, podset, node, environ=environ, metrics_port=metrics_port)
         commands.append(keeper_command(folder, podset, own, entrance))
     keepers = tuple(_start_keeper(folder, node, command) for node, command in enumerate(commands))
-    kept = tuple(each.argv for each in commands) if entrance else ()
+    kept = tuple(command.argv for command in commands) if entrance else ()
     if entrance and entrance.relay:
         _start_relay(folder, podset.store, entrance.relay, keepers[0])
     launched = LaunchedGang(uid=random.token_hex(8), keepers=keepers, commands=kept)

@@ -161,7 +161,7 @@ class LocalLauncher:
     def renew(self, name: str) -> None:
         folder = self._existing(name)
         podset = folder.podset()
-        values = {each: self._secrets(each) for each in podset.secrets}
+        values = {secret: self._secrets(secret) for secret in podset.secrets}
         with folder.lock():
             if self.status(name).state != "ended":
                 write_secrets(folder, values)
@@ -173,8 +173,8 @@ class LocalLauncher:
         if state != "ended":
             raise StillRunning(f"gang {name} is {state}; follow it, or cancel it")
         with folder.lock():
-            for each in (folder.secrets, folder.tmp, folder.own_home):
-                delete_tree(each)
+            for path in (folder.secrets, folder.tmp, folder.own_home):
+                delete_tree(path)
         remove_targets(self._targets, name)
         return _merge(ends)
 

@@ -204,7 +204,7 @@ def find_engine(mode: _Mode, *, wide: bool, places: tuple[Path, ...] = ()) -> Sa
     if not is_root:
         return Unconfined(why)
     other = OtherUser(UIDS[wide])
-    closed = next((f"{each} is closed to others" for each in places if not is_reachable(each)), None)
+    closed = next((f"{place} is closed to others" for place in places if not is_reachable(place)), None)
     if (problem := closed or _trial(other, wide=wide)) is None:
         return other
     return Unconfined(f"{why}; another user does not work either: {problem}")

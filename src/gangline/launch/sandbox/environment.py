@@ -99,4 +99,4 @@ def _readers(name: str) -> str | None:
 
 
 def _texts(code: bytes) -> list[str]:
-    return [str(each.data, "utf-8", "replace") for each in code_layer.read_layer(code) if len(each.data) <= _MOST_BYTES]
+    return [str(file.data, "utf-8", "replace") for file in code_layer.read_layer(code) if len(file.data) <= _MOST_BYTES]

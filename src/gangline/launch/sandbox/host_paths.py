@@ -37,8 +37,8 @@ def _give_one(name: str, uid: int, folder: int) -> None:
     """Change the owner of what lies under this name, which stays the same thing while it is looked at."""
     handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
-        found = os.fstat(handle)
-        if stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink == 1):
+        status = os.fstat(handle)
+        if stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink == 1):
             os.chown(f"/proc/self/fd/{handle}", uid, uid)
     finally:
         os.close(handle)
@@ -68,7 +68,7 @@ def is_readable(path: Path) -> bool:
 def is_reachable(folder: Path) -> bool:
     """Whether any user may enter `folder`, or its nearest parent that exists."""
     try:
-        return all(each.stat().st_mode & 0o001 for each in (folder, *folder.parents) if each.exists())
+        return all(path.stat().st_mode & 0o001 for path in (folder, *folder.parents) if path.exists())
     except OSError:
         return False
 
@@ -102,13 +102,13 @@ _PREFIX = ("bin", "lib", "lib64", "libexec", "include", "share", "etc", "ssl", "
 
 def hidden_paths() -> tuple[Path, ...]:
     """Homes and secrets of the machine, and the home of the current user."""
-    found = [Path(each) for each in _HIDDEN]
-    found += [Path("/etc", each) for each in _SECRET_SETTINGS]
-    found += [path for name in _HIDDEN_NAMES for path in Path("/").glob(name.lstrip("/"))]
-    found += home_paths(passed_on().get("HOME", ""))
+    paths = [Path(each) for each in _HIDDEN]
+    paths += [Path("/etc", each) for each in _SECRET_SETTINGS]
+    paths += [path for name in _HIDDEN_NAMES for path in Path("/").glob(name.lstrip("/"))]
+    paths += home_paths(passed_on().get("HOME", ""))
     with suppress(KeyError):  # a container's user may have a number alone
-        found += home_paths(pwd.getpwuid(os.getuid()).pw_dir)
-    return tuple(found)
+        paths += home_paths(pwd.getpwuid(os.getuid()).pw_dir)
+    return tuple(paths)
 
 
 def home_paths(home: str) -> list[Path]:
@@ -163,10 +163,10 @@ def _holds_system(folder: Path) -> bool:
 
 def system_paths() -> tuple[Path, ...]:
     """Folders of the system and of accelerator libraries, and the pipes of CUDA MPS."""
-    found = [Path(each) for each in _PROGRAMS] + [Path("/etc", each) for each in _SETTINGS]
-    found.append(Path(passed_on().get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")))  # noqa: S108  # CUDA's default
-    found += [path for name in _LIBRARIES for path in sorted(Path("/").glob(name.lstrip("/")))]
-    return tuple(found)
+    paths = [Path(each) for each in _PROGRAMS] + [Path("/etc", each) for each in _SETTINGS]
+    paths.append(Path(passed_on().get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")))  # noqa: S108  # CUDA's default
+    paths += [path for name in _LIBRARIES for path in sorted(Path("/").glob(name.lstrip("/")))]
+    return tuple(paths)
 
 
 def python_paths(hidden: Sequence[Path]) -> tuple[Path, ...]:
@@ -176,7 +176,7 @@ def python_paths(hidden: Sequence[Path]) -> tuple[Path, ...]:
     paths = [path for prefix in found for path in _of_prefix(prefix, hidden)]
     paths += [Path(each) for each in sys.path if _is_packages(Path(each), hidden)]
     libraries = passed_on().get("LD_LIBRARY_PATH", "").split(":")
-    paths += [Path(each) for each in libraries if _is_packages(Path(each), hidden)]
+    paths += [Path(library) for library in libraries if _is_packages(Path(library), hidden)]
     return (*dict.fromkeys(paths), Path(str(gangline.__file__)).parent.parent)
 
 
@@ -194,7 +194,7 @@ def interpreter_paths(python: str, *, of_site: bool = False) -> tuple[Path, ...]
     prefix, hidden = Path(python).parent.parent, hidden_paths()
     base = Path(python) if of_site else Path(require_manifest(prefix).base)
     installation = (base.resolve() if of_site else base).parent.parent
-    is_hidden = any(installation.is_relative_to(each) for each in hidden)
+    is_hidden = any(installation.is_relative_to(path) for path in hidden)
     bases = [installation / name for name in _PREFIX] if is_hidden else _of_prefix(installation, hidden)
     return (*dict.fromkeys([prefix, *(hop.parent for hop in _hops(base)), *bases]),)
 

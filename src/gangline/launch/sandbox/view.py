@@ -35,7 +35,7 @@ class SandboxView:
         """Paths to mount, parents first; without those that a parent already covers."""
         asked: list[tuple[Path, Kind]] = [(Path("/"), "read" if self.wide else "hide")]
         asked += [(real, "hide") for each in self.hidden if is_there(real := each.resolve())]
-        asked += [(each, "write") for each in temporary_folders()]
+        asked += [(folder, "write") for folder in temporary_folders()]
         asked += [(path, "read") for each in self.read for path in _names(each)]
         asked += [(each, "write") for each in self.write]
         found: dict[Path, Kind] = {}
@@ -66,7 +66,7 @@ def is_there(path: Path) -> bool:
 
 def holds_any(folder: Path, paths: Sequence[Path]) -> bool:
     """Whether one of `paths` is `folder` or inside it."""
-    return any(each.is_relative_to(folder) for each in paths)
+    return any(path.is_relative_to(folder) for path in paths)
 
 
 def _names(path: Path) -> Iterator[Path]:

@@ -217,12 +217,12 @@ def choose_servers(
     if unknown := sorted(free - set(fabric.servers)):
         raise UsageError(f"wanted servers of the groups of fabric.toml, found {', '.join(unknown[:5])} in none of them")
     groups = [
-        FreeGroup(name=each.name, block=each.block, servers={name: 1 for name in each.servers if name in free})
-        for each in fabric.groups
+        FreeGroup(name=group.name, block=group.block, servers={name: 1 for name in group.servers if name in free})
+        for group in fabric.groups
     ]
     servers = select_servers(groups, num_nodes, tile=placement.tile)
     if not servers:
-        fits = sum(each.places // placement.tile * placement.tile for each in groups)
+        fits = sum(group.places // placement.tile * placement.tile for group in groups)
         tiles = f", each {placement.tile} consecutive ones in one group" if placement.tile > 1 else ""
         raise CapacityError(
             f"wanted {num_nodes} servers{tiles}, found {fits} among {len(free)}; name more of them, or plan for {fits}"

@@ -222,8 +222,8 @@ def _kind(line: str, *, any_partition: bool) -> ServersOfAKind | None:
     partition, count, cores, mebibytes, gres, state = line.strip().split("|")
     if (not any_partition and not partition.endswith("*")) or state.rstrip("*~#!%$@^-+").startswith(_DOWN):
         return None
-    found = _GRES.search(gres)
+    match = _GRES.search(gres)
     return ServersOfAKind(
         count=int(count), cores=int(cores.rstrip("+")), memory_bytes=int(mebibytes.rstrip("+")) * 2**20,
-        gpus=int(found[2]) if found else 0, gpu_name=(found[1] or "") if found else "",
+        gpus=int(match[2]) if match else 0, gpu_name=(match[1] or "") if match else "",
     )  # fmt: skip

@@ -178,8 +178,8 @@ class SlurmLauncher(LocalLauncher):
             joined=0 if state == "waiting" else files.joined,
             restarts=files.restarts + lives,
             waiting=seen.waiting if seen and state == "waiting" else "",
-            servers=tuple(each.name for each in placed),
-            placed=placed if any(each.group for each in placed) else (),
+            servers=tuple(server.name for server in placed),
+            placed=placed if any(server.group for server in placed) else (),
             placed_by="Slurm",
             tile=podset.tile,
         )

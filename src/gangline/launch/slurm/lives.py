@@ -94,7 +94,7 @@ class SlurmLife(Document):
     @property
     def servers(self) -> tuple[str, ...]:
         """Names in node-rank order."""
-        return tuple(each.name for each in self.placed)
+        return tuple(server.name for server in self.placed)
 
 
 def read_life(folder: GangFolder) -> SlurmLife | None:

@@ -128,11 +128,13 @@ def end_of_node(job: SlurmJob | None, node: int, *, cancelled: str | None, has_s
 def with_earlier_lives(end: GangEnd, lives: Sequence[Sequence[GangEnd]]) -> GangEnd:
     """`end` with the seconds of the lives before it; each of them is a restart of the gang."""
     ledger = dict(end.ledger)
-    for earlier in (each for life in lives for each in life):
+    for earlier in (gang_end for life in lives for gang_end in life):
         for cause, seconds in earlier.ledger.items():
             ledger[cause] = ledger.get(cause, 0.0) + seconds
-    seconds = end.allocated_seconds + sum(each.allocated_seconds for life in lives for each in life)
-    restarts = end.restarts + len(lives) + sum(max((each.restarts for each in life), default=0) for life in lives)
+    seconds = end.allocated_seconds + sum(gang_end.allocated_seconds for life in lives for gang_end in life)
+    restarts = (
+        end.restarts + len(lives) + sum(max((gang_end.restarts for gang_end in life), default=0) for life in lives)
+    )
     return replace(end, ledger=ledger, allocated_seconds=seconds, restarts=restarts)
 
 

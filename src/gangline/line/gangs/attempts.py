@@ -159,14 +159,14 @@ def attempt_files(store: ObjectStore, plan: Plan, name: str, attempts: int, *, m
         IntegrityError: Together they have more than `most_bytes`; none was read.
     """
     keys = [attempt_key(plan, name, attempt) for attempt in (*range(1, attempts), None)]
-    found = [file for key in keys if (file := find_growing_file(store, key)) is not None]
-    if (size := sum(file.size_bytes for file in found)) > most_bytes:
+    files = [file for key in keys if (file := find_growing_file(store, key)) is not None]
+    if (size := sum(file.size_bytes for file in files)) > most_bytes:
         wanted = format_bytes(most_bytes)
         raise IntegrityError(
-            f"{attempt_key(plan, name)}: wanted at most {wanted} of {len(found)} attempts, found {format_bytes(size)};"
+            f"{attempt_key(plan, name)}: wanted at most {wanted} of {len(files)} attempts, found {format_bytes(size)};"
             " not read"
         )
-    return found
+    return files
 
 
 def read_result(ctx: RunContext, plan: Plan) -> GangResult | None:
@@ -199,9 +199,9 @@ def check_result(result: GangResult, plan: Plan, *, key: str) -> None:
             f"{key}: wanted a checkpoint below {plan.run_prefix}/, or one that the plan names,"
             f" found {result.checkpoint[:200]!r}"
         )
-    evaluations = [each for job in result.jobs for each in job.evaluations]
+    evaluations = [evaluation for job in result.jobs for evaluation in job.evaluations]
     names = [name for job in result.jobs for name in (*job.metrics, *job.not_finite)]
-    names += [name for each in evaluations for name in (*each.metrics, *each.weights)]
+    names += [name for evaluation in evaluations for name in (*evaluation.metrics, *evaluation.weights)]
     sizes = {
         "jobs": (len(result.jobs), MOST_JOBS),
         "metrics of a job": (
@@ -209,15 +209,21 @@ def check_result(result: GangResult, plan: Plan, *, key: str) -> None:
             MOST_METRICS,
         ),
         "evaluations": (max((len(job.evaluations) for job in result.jobs), default=0), MOST_EVALUATIONS),
-        "metrics of an evaluation": (max((len(each.metrics) for each in evaluations), default=0), MOST_METRICS),
-        "files of weights": (max((len(each.weights) for each in evaluations), default=0), MOST_WEIGHTS_FILES),
+        "metrics of an evaluation": (
+            max((len(evaluation.metrics) for evaluation in evaluations), default=0),
+            MOST_METRICS,
+        ),
+        "files of weights": (
+            max((len(evaluation.weights) for evaluation in evaluations), default=0),
+            MOST_WEIGHTS_FILES,
+        ),
         "units of metrics": (len(result.metric_units), MOST_METRICS),
         "characters of a name": (max(map(len, [*names, *result.metric_units]), default=0), MOST_NAME),
     }
     for what, (found, most) in sizes.items():
         if found > most:
             raise IntegrityError(f"{key}: wanted at most {most} {what}, found {found}")
-    measured = [*(job.metrics for job in result.jobs), *(each.metrics for each in evaluations)]
+    measured = [*(job.metrics for job in result.jobs), *(evaluation.metrics for evaluation in evaluations)]
     values = [(name, value) for metrics in measured for name, value in metrics.items()]
     if not_finite := next((name for name, value in values if not isfinite(value)), None):
         raise IntegrityError(f"{key}: wanted finite numbers as metrics, {not_finite} is not finite")
@@ -226,10 +232,15 @@ def check_result(result: GangResult, plan: Plan, *, key: str) -> None:
         raise IntegrityError(
             f"{key}: wanted nan, inf or -inf as numbers that are not finite, found {min(invalid)[:40]!r}"
         )
-    digests = {text for each in evaluations for file in each.weights.values() for text in (file.sha256, file.blocks)}
+    digests = {
+        text
+        for evaluation in evaluations
+        for file in evaluation.weights.values()
+        for text in (file.sha256, file.blocks)
+    }
     if wrong_digest := next((text for text in digests - {""} if not SHA256.fullmatch(text)), None):
         raise IntegrityError(f"{key}: wanted digests of weights of 64 hex digits, found {wrong_digest[:80]!r}")
-    steps = [result.final_step, *(job.step for job in result.jobs), *(each.step for each in evaluations)]
+    steps = [result.final_step, *(job.step for job in result.jobs), *(evaluation.step for evaluation in evaluations)]
     if wrong := [step for step in steps if step_of({"step": step}) is None]:
         raise IntegrityError(f"{key}: wanted a step from 0 on, found one of {wrong[0].bit_length()} bits")
 
@@ -305,7 +316,7 @@ def _half_micro_batch(ctx: RunContext, plan: Plan) -> int | None:
 def _keep_files(ctx: RunContext, plan: Plan, attempt: int) -> None:
     """Copy what rank 0 of an ended attempt wrote, because the next attempt overwrites it."""
     for name, most_bytes in ATTEMPT_FILES.items():
-        found = find_growing_file(ctx.store, attempt_key(plan, name))
-        if found is not None:
-            found.demand(most_bytes)
-            copy_growing_file(found, attempt_key(plan, name, attempt))
+        file = find_growing_file(ctx.store, attempt_key(plan, name))
+        if file is not None:
+            file.demand(most_bytes)
+            copy_growing_file(file, attempt_key(plan, name, attempt))

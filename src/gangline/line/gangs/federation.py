@@ -66,9 +66,9 @@ def carried(ctx: RunContext, started: Started) -> Iterator[Started]:
         def start(gang: Gang, restarts: int) -> object:
             stack.close()
             gang_folder = GangFolder(gangs_root(ctx.repo) / gang.name)
-            found = orders.at(kit=kit.folder, admin=admin.folder, mailbox=gang_folder.inside / MAILBOX)
+            coordination = orders.at(kit=kit.folder, admin=admin.folder, mailbox=gang_folder.inside / MAILBOX)
             folder = gang_folder.home / "coordinator"
-            prepare(folder, found, orders, layer)
+            prepare(folder, coordination, orders, layer)
             stack.enter_context(supervised(MODULE, folder, ctx.environ))
             return started(gang, restarts)
 
@@ -93,11 +93,11 @@ def coordinator_variables(plan: Plan, site: Site, launcher: LauncherTraits) -> d
     assert table.kit is not None, "the plan has members of the site"
     assert table.admin is not None, "the rules of the site"
     assert table.image is not None, "likewise"
-    found = CoordinatorPod(
+    pod = CoordinatorPod(
         image=table.image, kit=parse_reference(table.kit).name, admin=parse_reference(table.admin).name,
         service=table.service, port=table.port, orders=orders_key(plan),
     )  # fmt: skip
-    return {COORDINATOR_KEY: found.to_json().decode()}
+    return {COORDINATOR_KEY: pod.to_json().decode()}
 
 
 def _require_place(site: Site, launcher: LauncherTraits, *, target: str) -> None:

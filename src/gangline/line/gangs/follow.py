@@ -269,7 +269,7 @@ def rank_tables(ctx: RunContext, status: GangStatus) -> tuple[Artifact, ...]:
 def _split_words(order: RankOrder, status: GangStatus) -> str:
     """Which tiles are in which groups."""
     tiles = -(-len(status.servers) // status.tile)
-    shown = _first([_tile_words(each) for each in order.split], order.num_split or 0)
+    shown = _first([_tile_words(tile) for tile in order.split], order.num_split or 0)
     verb = "does" if order.num_split == 1 else "do"
     return (
         f"{order.num_split} of {tiles} tiles of {status.tile} nodes {verb} not share a group of servers as the plan"

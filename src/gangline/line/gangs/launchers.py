@@ -141,8 +141,12 @@ def cluster_inventory(site: Site, environ: Mapping[str, str]) -> Inventory:
     from gangline.launch.kubernetes.placement.inventory import read_inventory
 
     api = open_cluster(site, environ)
-    found = read_inventory(api, site.pod, gpu=site.gpu, pool=site.launch.pool)
-    return replace(found, one_kind_because=why_one_kind(site.launch, read_facts(api))) if found.others else found
+    inventory = read_inventory(api, site.pod, gpu=site.gpu, pool=site.launch.pool)
+    return (
+        replace(inventory, one_kind_because=why_one_kind(site.launch, read_facts(api)))
+        if inventory.others
+        else inventory
+    )
 
 
 def stored_logs(store: ObjectStore, podset: PodSet, rank: int) -> Iterator[str]:
@@ -212,7 +216,7 @@ def gang_credentials(store: ObjectStore, site: Site, environ: Mapping[str, str],
         return own
     scoped = None
     if site.store.scoped:
-        listed = [each for each in rights.reads if each not in SHARED_INPUTS]
+        listed = [read for read in rights.reads if read not in SHARED_INPUTS]
         run = "/".join(rights.writes.split("/")[:4])
         scoped = scoped_credentials(store, write=rights.writes, read=rights.reads, listed=listed, owner=run)
     require_scoped_credentials(scoped.text if scoped else None, rights)

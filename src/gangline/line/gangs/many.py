@@ -113,7 +113,7 @@ class _Workers:
         """Errors of workers that did not finish, in the order of their ends."""
         self._gangs: dict[int, str] = {}
         self._servers, self._closing = "", False
-        values = {each.name: getattr(ctx, each.name) for each in fields(RunContext)}
+        values = {field.name: getattr(ctx, field.name) for field in fields(RunContext)}
         self.contexts = [
             _WorkerContext(**values | {"observer": _OfWorker(ctx.observer, plan.worker), "pending": []})
             for plan in plans
@@ -146,7 +146,7 @@ class _Workers:
             self._stop_workers()
             raise
         self._await_workers(0.0 if finished.error else END_SECONDS)
-        restarts = finished.restarts + sum(each.restarts for each in self._finished)
+        restarts = finished.restarts + sum(finished_gang.restarts for finished_gang in self._finished)
         return replace(
             finished, shares=finished.shares + self._shares, restarts=restarts, num_ranks=self._num_ranks(servers)
         )  # fmt: skip
@@ -202,7 +202,7 @@ class _Workers:
     def _failed(self, servers: Plan) -> FinishedGang:
         """The end of the run with the last worker."""
         error = self._errors[-1]
-        last = next((each for each in reversed(self._finished) if each.error is error), None)
+        last = next((gang for gang in reversed(self._finished) if gang.error is error), None)
         end = last.end if last else GangEnd(exit_code=error.exit_code, retry=error.retry, reason=str(error))
         return FinishedGang(
             name=self._servers, plan=servers, end=end, result=None, shares=self._shares, attempts=1, error=error,
@@ -212,7 +212,7 @@ class _Workers:
     @property
     def _shares(self) -> tuple[GangShare, ...]:
         """Time of all gangs of workers."""
-        return tuple(share for each in self._finished for share in each.shares)
+        return tuple(share for gang in self._finished for share in gang.shares)
 
     def _num_ranks(self, servers: Plan) -> int:
         return servers.world_size + sum(plan.world_size for plan in self._plans)

@@ -166,7 +166,7 @@ def server_labels(inventory: Inventory) -> dict[str, Any]:
     """Outputs of the plan stage that `gang_shape` reads: labels of the kind of GPU that a plan is for, where there are
     several; of two kinds the servers of each."""
     if inventory.others:
-        return {"kinds": [{"num_nodes": each.num_nodes, "labels": each.labels} for each in inventory.kinds]}
+        return {"kinds": [{"num_nodes": kind.num_nodes, "labels": kind.labels} for kind in inventory.kinds]}
     return {"labels": inventory.labels} if inventory.labels else {}
 
 
@@ -185,11 +185,11 @@ def _placement(plan: Plan, procs: int, record: Record) -> Placement:
 
 def _kinds(nodes: int, planned: Sequence[ServerKind]) -> tuple[ServerKind, ...]:
     """The first `nodes` of the servers of each kind, in order."""
-    found = []
-    for each in planned:
-        found.append(replace(each, num_nodes=min(each.num_nodes, nodes)))
-        nodes -= found[-1].num_nodes
-    return tuple(each for each in found if each.num_nodes)
+    kinds = []
+    for kind in planned:
+        kinds.append(replace(kind, num_nodes=min(kind.num_nodes, nodes)))
+        nodes -= kinds[-1].num_nodes
+    return tuple(server_kind for server_kind in kinds if server_kind.num_nodes)
 
 
 def _outputs_request(plan: Plan, *, record: Record, line: Line, site: Site) -> dict[str, str]:

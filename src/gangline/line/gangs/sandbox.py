@@ -94,8 +94,8 @@ def _hidden(repo: Path, site: Site, environ: Mapping[str, str]) -> Iterator[Path
         yield from home_paths(environ.get(name, ""))
     for name, value in environ.items():
         if name in _USERS_FILES or is_secret(name):
-            paths = (Path(each) for each in value.split(":") if each.startswith("/") and Path(each) != Path("/"))
-            yield from (cover for each in paths for cover in covers_of(each))
+            paths = (Path(part) for part in value.split(":") if part.startswith("/") and Path(part) != Path("/"))
+            yield from (cover for path in paths for cover in covers_of(path))
     if site_file := environ.get("GANGLINE_SITE"):
         yield Path(site_file)
     yield site_paths.home(repo)
@@ -105,7 +105,7 @@ def _hidden(repo: Path, site: Site, environ: Mapping[str, str]) -> Iterator[Path
     yield from _service_folders(repo, site)
     if site.cache.path is not None:
         yield Path(site.cache.path, CACHES)
-    yield from (cover for each in _secret_files(site) for cover in covers_of(Path(each).expanduser()))
+    yield from (cover for file in _secret_files(site) for cover in covers_of(Path(file).expanduser()))
 
 
 def _store_folder(repo: Path, site: Site) -> Path | None:
@@ -123,7 +123,7 @@ def _git_folders(repo: Path) -> Iterator[Path]:
         if git.is_file():
             own = (folder / git.read_text("utf-8", "replace").removeprefix("gitdir:").strip()).resolve()
             yield own
-            yield from (each for each in own.parents if each.name == ".git")
+            yield from (parent for parent in own.parents if parent.name == ".git")
             return
 
 

@@ -54,9 +54,9 @@ def slurm_inventory(site: Site) -> Inventory:
         kinds.setdefault((each.gpus, each.gpu_name), []).append(each)
     (gpus, name), servers = max(kinds.items(), key=lambda kind: (kind[0][0] > 0, sum(each.count for each in kind[1])))
     return Inventory(
-        num_nodes=sum(each.count for each in servers),
-        cores=min(each.cores for each in servers),
-        memory_bytes=min(each.memory_bytes for each in servers),
+        num_nodes=sum(server.count for server in servers),
+        cores=min(server.cores for server in servers),
+        memory_bytes=min(server.memory_bytes for server in servers),
         devices=(_devices(site, name, gpus),) if gpus else (),
         origin="slurm",
     )

@@ -44,12 +44,12 @@ def stated_network(environ: Mapping[str, str], file: Path | None = None) -> Fabr
     """
     from gangline.spec.config.load import load_fabric  # a task of a pipeline that has its plan reads no file
 
-    found = load_fabric(file, environ=environ)
-    if found is None:
+    fabric_file = load_fabric(file, environ=environ)
+    if fabric_file is None:
         return None
     from gangline.fabric.topology.fabric_file import fabric_of  # most sites state no network
 
-    return fabric_of(found.fabric)
+    return fabric_of(fabric_file.fabric)
 
 
 def planned_network(stated: Fabric | None, store: ObjectStore) -> PlannedNetwork | None:
@@ -95,7 +95,7 @@ def read_measurement(store: ObjectStore) -> "LinkMeasurement | None":
     """
     from gangline.fabric.probe.measured_links import LinkMeasurement
 
-    found = store.get(LATEST)
-    return None if found is None else LinkMeasurement.from_json(
-        get_blob(store, _Latest.from_json(found.data).measurement)
+    blob = store.get(LATEST)
+    return None if blob is None else LinkMeasurement.from_json(
+        get_blob(store, _Latest.from_json(blob.data).measurement)
     )  # fmt: skip

@@ -200,8 +200,8 @@ class RunContext:
 
     def find_cached_stage(self, name: str, key: str) -> Record | None:
         """The nearest earlier run whose stage can be reused; of a stage after train one of the same training."""
-        found = self.find_cached_stages(name, key)
+        records = self.find_cached_stages(name, key)
         if STAGES.index(name) > STAGES.index("train"):
             trained = states.stage_origin(self.record, "train")
-            found = (each for each in found if states.stage_origin(each, "train") == trained)
-        return next(found, None)
+            records = (record for record in records if states.stage_origin(record, "train") == trained)
+        return next(records, None)

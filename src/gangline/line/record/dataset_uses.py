@@ -16,11 +16,11 @@ def dataset_uses(store: ObjectStore, name: str, version: str) -> tuple[list[str]
     reference, key = f"{name}@{version}", dataset_key(name, version)
     made, used = list[str](), list[str]()
     for record in list_runs(store):
-        if any(each.key == key for each in record.artifacts):
+        if any(artifact.key == key for artifact in record.artifacts):
             made.append(f"run {record.run.id}")
         elif reference in record.inputs.datasets:
             used.append(f"run {record.run.id}")
-    found = [match for entry in list_all(store, "models/") if (match := _VERSION.fullmatch(entry.key))]
-    versions = [each for match in found if (each := read_version(store, match[1], int(match[2]))) is not None]
+    matches = [match for entry in list_all(store, "models/") if (match := _VERSION.fullmatch(entry.key))]
+    versions = [each for match in matches if (each := read_version(store, match[1], int(match[2]))) is not None]
     used += [f"model {each.model} {each.version}" for each in versions if reference in each.inputs.get("datasets", ())]
     return made, used

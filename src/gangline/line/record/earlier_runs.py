@@ -31,11 +31,11 @@ class EarlierRuns:
 
     def with_stage(self, name: str, key: str, *, taker: Record) -> Iterator[Record]:
         """Runs whose stage `name` has a result and this key, and may be taken by `taker`, nearest first."""
-        return (each for each in self._with_stage(name, key) if may_take(taker, each))
+        return (record for record in self._with_stage(name, key) if may_take(taker, record))
 
     def refused_with_stage(self, name: str, key: str, *, taker: Record) -> Record | None:
         """The nearest run that has such a result, which `taker` may not take."""
-        return next((each for each in self._with_stage(name, key) if not may_take(taker, each)), None)
+        return next((record for record in self._with_stage(name, key) if not may_take(taker, record)), None)
 
     def _with_stage(self, name: str, key: str) -> Iterator[Record]:
         for record in self.reusable:
@@ -58,12 +58,12 @@ def find_earlier_runs(
 ) -> EarlierRuns:
     """Runs of `commit` and its ancestors, without `run` itself; `holds` verifies the seal of a record."""
     same = (commit, *repository.parents(commit)[1:])  # a merge often has the files of what was merged
-    own = (each for one in same for each in reusable_runs(store, project, one))
-    reusable = [each for each in own if each.run.id != run and holds(each)]
+    own = (reusable_run for one in same for reusable_run in reusable_runs(store, project, one))
+    reusable = [record for record in own if record.run.id != run and holds(record)]
     for ancestor in repository.ancestors(commit, MAX_BACK):
         of_ancestor = list(filter(holds, reusable_runs(store, project, ancestor)))
         reusable += of_ancestor
-        passed = [each for each in of_ancestor if _is_base(each) and _is_of_this_line(repository, each)]
+        passed = [record for record in of_ancestor if _is_base(record) and _is_of_this_line(repository, record)]
         if passed:
             return EarlierRuns(max(passed, key=_base_order), tuple(reusable[:MAX_REUSABLE]))
     return EarlierRuns(None, tuple(reusable[:MAX_REUSABLE]))
@@ -87,6 +87,6 @@ def reusable_runs(
     store: ObjectStore, project: str, commit: str, *, on_refused: OnRefused = log_refused
 ) -> Iterator[Record]:
     """Runs of a commit, without drilled runs and without those of forks, whose results no other run may use."""
-    for each in list_runs(store, project=project, commit=commit, on_refused=on_refused):
-        if each.commit.trust == "own" and not was_drilled(each):
-            yield each
+    for run in list_runs(store, project=project, commit=commit, on_refused=on_refused):
+        if run.commit.trust == "own" and not was_drilled(run):
+            yield run

@@ -70,12 +70,12 @@ def read_protection(repository: Repository) -> Protection:
 
 def current_branch(branches: Sequence[Branch]) -> str | None:
     """Name of the one that is checked out; None when HEAD is detached."""
-    return next((shown_name(each.name) for each in branches if each.is_current), None)
+    return next((shown_name(branch.name) for branch in branches if branch.is_current), None)
 
 
 def is_protected(repository: Repository, commit: str, protection: Protection) -> bool:
     """Whether `commit` is part of a branch that publishes, by the history in git and not by a branch name given."""
-    publishing = [each for each in protection.branches if any_matches(each.name, protection.publishes)]
+    publishing = [branch for branch in protection.branches if any_matches(branch.name, protection.publishes)]
     return protection.branch is not None and repository.is_part_of(commit, publishing)
 
 
@@ -105,7 +105,7 @@ def named_branch_problem(repository: Repository, commit: str, branch: str, branc
 def named_folders(repository: Repository, branch: Branch, project: str) -> list[str]:
     """Folders of the repository whose line has the name `project` at the tip of `branch`; its top is an empty name."""
     tree = repository.whole_tree(branch.commit)
-    paths = [each.path for each in repository.entries(tree) if each.path.rpartition("/")[2] == _FILE]
+    paths = [entry.path for entry in repository.entries(tree) if entry.path.rpartition("/")[2] == _FILE]
     texts = {path: repository.file(tree, path, most_bytes=MOST_BYTES) for path in paths}
     return [path.removesuffix(_FILE).strip("/") for path, text in texts.items() if _project_name(text) == project]
 

@@ -165,7 +165,7 @@ class _Line:
         folders = self._folders()
         others = [claim.folder] if claim and not (is_ruled and claim.folder not in folders) else []
         if claim is None:
-            others = [each for each in folders if each != self.folder]
+            others = [folder for folder in folders if folder != self.folder]
         if others:
             raise ConfigError(
                 f"project.name: {self.project!r} is the name of the line in {others[0] or 'the top folder'} of this"

@@ -175,7 +175,7 @@ def _line_text(repository: Repository, tree: str, commit: str) -> str:
 def _read_line(
     repository: Repository, tree: str, text: str, *, rules: str | None, ruled: Sequence[str], overrides: Sequence[str]
 ) -> Line:
-    if any(each.partition("=")[0].strip() == PROJECT_NAME for each in overrides):
+    if any(override.partition("=")[0].strip() == PROJECT_NAME for override in overrides):
         raise ConfigError(
             f"--set: {PROJECT_NAME} says whose runs and models a run may use, and line.toml of the default branch says"
             " it; commit the name there"
@@ -234,11 +234,11 @@ def _uses_line_optimizer(text: bytes, name: str) -> bool:
     classes = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
     waiting, seen = [name], set[str]()
     while waiting:
-        found = classes.get(each := waiting.pop())
-        if found is None or found.keywords or found.decorator_list:
+        class_def = classes.get(each := waiting.pop())
+        if class_def is None or class_def.keywords or class_def.decorator_list:
             return False
         seen.add(each)
-        bases = [base.id if isinstance(base, ast.Name) else "" for base in found.bases]
+        bases = [base.id if isinstance(base, ast.Name) else "" for base in class_def.bases]
         waiting += [base for base in bases if base not in seen]
     return True
 

@@ -53,6 +53,6 @@ def _changed(store: ObjectStore, request: RunRequest) -> tuple[str, ...] | None:
     repository = request.repository
     for commit in (request.commit, *repository.ancestors(request.commit, MAX_BACK)):
         runs = list_runs(store, project=request.line.project.name, commit=commit)
-        if any(each.commit.branch == request.branch and each.commit.trust == request.trust for each in runs):
+        if any(run.commit.branch == request.branch and run.commit.trust == request.trust for run in runs):
             return None if commit == request.commit else repository.changed(repository.tree(commit), request.tree)
     return None

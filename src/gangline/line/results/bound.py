@@ -41,24 +41,24 @@ class ShardReads:
     @staticmethod
     def of(events: Iterable[Mapping[str, Any]]) -> "ShardReads":
         """Events of rank 0; others than `shards` are ignored."""
-        reads = [each for each in events if each.get("event") == "shards"]
+        reads = [event for event in events if event.get("event") == "shards"]
         names = ShardReads.__dataclass_fields__
-        return ShardReads(**{name: sum(max(finite(each.get(name)) or 0.0, 0.0) for each in reads) for name in names})
+        return ShardReads(**{name: sum(max(finite(read.get(name)) or 0.0, 0.0) for read in reads) for name in names})
 
 
 def find_bound(shares: Sequence[Mapping[str, float]]) -> tuple[Bound, float] | None:
     """What bounds a gang whose ranks spend these shares of a step by phase, and how much of it; None: not known."""
-    if not shares or not any(each.get("forward", 0.0) + each.get("backward", 0.0) > 0 for each in shares):
+    if not shares or not any(share.get("forward", 0.0) + share.get("backward", 0.0) > 0 for share in shares):
         return None
-    waits = [each.get("wait", 0.0) for each in shares]
-    slowest = min(shares, key=lambda each: each.get("wait", 0.0))
+    waits = [share.get("wait", 0.0) for share in shares]
+    slowest = min(shares, key=lambda share: share.get("wait", 0.0))
     losses: dict[Bound, float] = {
         "data": slowest.get("data", 0.0),
         "network": min(waits),
         "imbalance": fmean(waits) - min(waits),
-        "bubble": fmean(each.get("bubble", 0.0) for each in shares),
+        "bubble": fmean(share.get("bubble", 0.0) for share in shares),
     }
-    largest = max(losses, key=lambda each: losses[each])
+    largest = max(losses, key=lambda loss: losses[loss])
     if losses[largest] >= LEAST:
         return largest, losses[largest]
     return "compute", 1 - sum(losses.values())
@@ -103,5 +103,7 @@ def _remedy(bound: Bound, source: DataSource, reads: ShardReads) -> Remedy:
     if bound != "data":
         return Remedy(kind=bound)
     if reads.fetched and reads.cached < CACHED * (reads.fetched + reads.cached):
-        return Remedy(kind="warm", names=tuple(f"{each.name}@{each.version}" for each in source.sets))
+        return Remedy(
+            kind="warm", names=tuple(f"{dataset_use.name}@{dataset_use.version}" for dataset_use in source.sets)
+        )
     return Remedy(kind="read_ahead", names=(str(max(2 * source.workers, 2)),))

@@ -72,7 +72,7 @@ def emit_inference_service(
 
 def _config(version: Version, store: ObjectStore) -> dict[str, Any]:
     """`config.json` of the version; its signature is checked in the pod, its digest here."""
-    file = next((each for each in version.files if each.path == CONFIG), None)
+    file = next((model_file for model_file in version.files if model_file.path == CONFIG), None)
     if file is None:
         raise IntegrityError(f"{version.key} lists no {CONFIG}; publish it again")
     blob = get_bounded(store, file.key, most_bytes=_MOST_CONFIG_BYTES)

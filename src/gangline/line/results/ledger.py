@@ -69,7 +69,7 @@ def with_shares(record: Record, *finished: FinishedGang) -> Ledger | None:
     if not finished:
         return record.ledger
     recorded = [GangShare(record.ledger.allocated_seconds, record.ledger.seconds)] if record.ledger else []
-    shares = [share for each in finished for share in each.shares]
+    shares = [share for gang in finished for share in gang.shares]
     return merge_ledgers(finished[0].plan.device, [*recorded, *shares])
 
 

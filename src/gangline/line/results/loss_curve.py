@@ -26,8 +26,8 @@ def read_lines(text: bytes) -> list[dict[str, Any]]:
 def each_line(text: bytes | Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """The objects of `read_lines` one at a time, for long files."""
     for line in io.BytesIO(text) if isinstance(text, bytes) else text:
-        if (each := read_event(line)) is not None:
-            yield each
+        if (event := read_event(line)) is not None:
+            yield event
 
 
 def by_step(

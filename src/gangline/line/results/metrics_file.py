@@ -114,21 +114,21 @@ def _require_numbers(found: MetricsFile) -> None:
 
 def _from_rows(rows: Iterable[Row]) -> MetricsFile:
     """The last value of each name, and the losses by step; a row with an earlier step drops the later steps."""
-    found = MetricsFile()
+    file = MetricsFile()
     last: dict[str, Any] = {}
     for row in rows:
         last |= {name: value for name, value in row.items() if name != STEP and value not in (None, "")}
         step, loss = step_of({STEP: _whole(row.get(STEP))}), number(row.get(LOSS))
         if step is not None and loss is not None:
-            found.add_loss(step, loss)
+            file.add_loss(step, loss)
     for name, value in last.items():
         if (parsed := number(value)) is None or not 0 < len(name) <= MOST_NAME:
-            found.left_out[name[:MOST_NAME]] = f"{value!r:.60}"
+            file.left_out[name[:MOST_NAME]] = f"{value!r:.60}"
         elif isfinite(parsed):
-            found.metrics[name] = parsed
+            file.metrics[name] = parsed
         else:
-            found.not_finite[name] = str(parsed)
-    return found
+            file.not_finite[name] = str(parsed)
+    return file
 
 
 def _whole(value: Any) -> Any:
@@ -207,7 +207,9 @@ def read_program_metrics(ctx: RunContext, finished: FinishedGang, collected: Col
         return MetricsFile()
     file = collected.outputs.metrics
     if file is None:
-        reason = next((each.reason for each in collected.outputs.left_out if each.path == name), "")
+        reason = next(
+            (omitted_file.reason for omitted_file in collected.outputs.left_out if omitted_file.path == name), ""
+        )
         reason = reason or "the program wrote no such file in its working folder"
         raise ConfigError(f"project.metrics: {name}: {reason}")
     if file.path != name:
@@ -220,14 +222,14 @@ def read_program_metrics(ctx: RunContext, finished: FinishedGang, collected: Col
     data = blob.data if committed is None else rows_added(name, blob.data, committed)
     if len(data) < len(blob.data):
         ctx.record_event("train", "metrics", f"{name}: rows of the commit are left out, the rows after them count")
-    found = read_metrics_file(name, data)
-    if found.left_out:
-        shown = ", ".join(f"{each} ({what})" for each, what in list(found.left_out.items())[:_SHOWN])
-        more = f" and {len(found.left_out) - _SHOWN} more" if len(found.left_out) > _SHOWN else ""
+    metrics_file = read_metrics_file(name, data)
+    if metrics_file.left_out:
+        shown = ", ".join(f"{each} ({what})" for each, what in list(metrics_file.left_out.items())[:_SHOWN])
+        more = f" and {len(metrics_file.left_out) - _SHOWN} more" if len(metrics_file.left_out) > _SHOWN else ""
         ctx.record_event("train", "metrics", f"{name}: left out, not numbers: {shown}{more}")
-    for metric, text in list(found.not_finite.items())[:_SHOWN]:
+    for metric, text in list(metrics_file.not_finite.items())[:_SHOWN]:
         ctx.record_event("train", "metrics", f"{name}: {metric} is {text}, which is not finite")
-    return found
+    return metrics_file
 
 
 def metrics_writers_text(ctx: RunContext, collected: CollectedOutputs | None) -> str:

@@ -70,8 +70,8 @@ def read_outputs(ctx: RunContext, finished: FinishedGang) -> CollectedOutputs | 
         sha256=sha256(blob.data).hexdigest(),
     )  # fmt: skip
     info = _info(found, key, globs) if globs else None
-    for each in found.left_out[:SHOWN_LEFT_OUT]:
-        ctx.record_event("train", OUTPUTS_KIND, f"left out {one_line(each.path)}: {one_line(each.reason)}")
+    for file in found.left_out[:SHOWN_LEFT_OUT]:
+        ctx.record_event("train", OUTPUTS_KIND, f"left out {one_line(file.path)}: {one_line(file.reason)}")
     return CollectedOutputs(outputs=found, artifact=artifact, info=info)
 
 
@@ -116,8 +116,8 @@ def _require_stored(store: ObjectStore, outputs: Outputs, key: str) -> None:
 
 def _info(outputs: Outputs, key: str, globs: tuple[str, ...]) -> OutputsInfo:
     unused = tuple(glob for glob in globs if not any(any_matches(file.path, [glob]) for file in outputs.files))
-    left_out = tuple(replace(each, path=one_line(each.path)[:200], reason=one_line(each.reason)[:200])
-                     for each in outputs.left_out if any_matches(each.path, globs))  # fmt: skip
+    left_out = tuple(replace(file, path=one_line(file.path)[:200], reason=one_line(file.reason)[:200])
+                     for file in outputs.left_out if any_matches(file.path, globs))  # fmt: skip
     return OutputsInfo(
         key=key, num_files=len(outputs.files), size_bytes=sum(file.size_bytes for file in outputs.files),
         files=outputs.files[:SHOWN_FILES], left_out=left_out[:SHOWN_LEFT_OUT], num_left_out=outputs.num_left_out,
@@ -130,7 +130,7 @@ def judge_outputs(record: Record) -> Gate | None:
     info = record.outputs
     if info is None:
         return None
-    lost = [each for each in info.left_out if each.is_lost]
+    lost = [file for file in info.left_out if file.is_lost]
     if info.refused:
         return Gate(name=OUTPUTS_KIND, verdict="no", reason=info.refused)
     if lost:

@@ -35,13 +35,13 @@ _COUNT = 10**6
 
 def read_processes(ctx: RunContext, *gangs: FinishedGang) -> ProcessReport | None:
     """Report of all attempts of some gangs that ended well; None: the last attempt of one did not report."""
-    found = []
+    reports = []
     for gang in gangs:
         last = _of_end(gang.end)
         if last is None:
             return None
-        found += [*filter(None, map(_of_end, gang.earlier)), last]
-    return _with_leader(ctx, join_process_reports(found))
+        reports += [*filter(None, map(_of_end, gang.earlier)), last]
+    return _with_leader(ctx, join_process_reports(reports))
 
 
 def with_processes(ctx: RunContext, record: Record, *gangs: FinishedGang) -> ProcessReport | None:
@@ -51,14 +51,14 @@ def with_processes(ctx: RunContext, record: Record, *gangs: FinishedGang) -> Pro
 
 def joined_reports(*reports: ProcessReport | None) -> ProcessReport | None:
     """One report of all; None where one is missing."""
-    known = [each for each in dict.fromkeys(reports) if each is not None]
-    return join_process_reports(known) if None not in reports else None
+    process_reports = [report for report in dict.fromkeys(reports) if report is not None]
+    return join_process_reports(process_reports) if None not in reports else None
 
 
 def record_failed_processes(ctx: RunContext, report: ProcessReport | None) -> None:
     """Note each failure that counts, for people."""
-    for each in _counted(report, ctx.line.gate.may_fail) if report is not None else ():
-        ctx.record_event("train", "program", f"{each.text}; the rank ended with 0")
+    for failure in _counted(report, ctx.line.gate.may_fail) if report is not None else ():
+        ctx.record_event("train", "program", f"{failure.text}; the rank ended with 0")
 
 
 def judge_processes(report: ProcessReport | None, may_fail: Sequence[str]) -> Gate:
@@ -66,17 +66,17 @@ def judge_processes(report: ProcessReport | None, may_fail: Sequence[str]) -> Ga
     if report is None:
         return _gate("unknown", "its gang did not report how its processes ended; gangline run --again trains again")
     counted = _counted(report, may_fail)
-    unlisted = report.num_failed - sum(each.count for each in report.failed)
+    unlisted = report.num_failed - sum(failure.count for failure in report.failed)
     if counted:
         more = f"; {unlisted + len(counted) - 1} more failed" if unlisted + len(counted) > 1 else ""
-        names = ", ".join(dict.fromkeys(f'"{each.program}"' for each in counted))
+        names = ", ".join(dict.fromkeys(f'"{failure.program}"' for failure in counted))
         advice = f"if the program handles that, gate.may_fail = [{names}] says so"
         return _gate("no", f"{counted[0].text}; the rank ended with 0{more}; {advice}")
-    unseen = [each for each in report.unseen if not _is_named(each.program, may_fail)]
+    unseen = [program for program in report.unseen if not _is_named(program.program, may_fail)]
     if unlisted > 0 or unseen:
-        said = [f"{each.program}: {each.why}" if each.program else each.why for each in unseen]
+        said = [f"{program.program}: {program.why}" if program.program else program.why for program in unseen]
         said += [f"{unlisted} processes failed that are not listed"] if unlisted > 0 else []
-        names = ", ".join(dict.fromkeys(f'"{each.program}"' for each in unseen if each.program))
+        names = ", ".join(dict.fromkeys(f'"{program.program}"' for program in unseen if program.program))
         advice = f"; gate.may_fail = [{names}] accepts that" if names else ""
         return _gate("unknown", "; ".join(said) + advice)
     return _gate("yes", "; ".join(_details(report)))
@@ -85,12 +85,14 @@ def judge_processes(report: ProcessReport | None, may_fail: Sequence[str]) -> Ga
 def _counted(report: ProcessReport, may_fail: Sequence[str]) -> list[ProcessFailure]:
     """Failures that are not excused; an orphan may be a tool, which its keeper does not know."""
     return [
-        each for each in report.failed if not TOOLS.fullmatch(each.program) and not _is_named(each.program, may_fail)
+        failure
+        for failure in report.failed
+        if not TOOLS.fullmatch(failure.program) and not _is_named(failure.program, may_fail)
     ]
 
 
 def _details(report: ProcessReport) -> Iterator[str]:
-    excused = sum(each.count for each in report.failed)
+    excused = sum(failure.count for failure in report.failed)
     yield "no process failed" if not excused else f"no process failed but those that may: {report.failed[0].text}"
     if report.restarted:
         yield f"torch.distributed.run started again what had failed: {report.restarted[0].text}"
@@ -101,19 +103,19 @@ def _details(report: ProcessReport) -> Iterator[str]:
 def _of_end(end: GangEnd) -> ProcessReport | None:
     """The report that an end holds; None: there is none, or it is not valid."""
     try:
-        found = from_plain(ProcessReport, end.evidence.get(GATE))
+        report = from_plain(ProcessReport, end.evidence.get(GATE))
     except IntegrityError:
         return None
     return replace(
-        found,
-        failed=tuple(map(_cleaned, found.failed[:MOST_LISTED])),
-        num_failed=min(max(found.num_failed, len(found.failed)), _COUNT),
-        restarted=tuple(map(_cleaned, found.restarted[:MOST_LISTED])),
+        report,
+        failed=tuple(map(_cleaned, report.failed[:MOST_LISTED])),
+        num_failed=min(max(report.num_failed, len(report.failed)), _COUNT),
+        restarted=tuple(map(_cleaned, report.restarted[:MOST_LISTED])),
         unseen=tuple(
-            UnseenProgram(program=clean(each.program, limit=80), why=clean(each.why, limit=200))
-            for each in found.unseen[:MOST_LISTED]
+            UnseenProgram(program=clean(program.program, limit=80), why=clean(program.why, limit=200))
+            for program in report.unseen[:MOST_LISTED]
         ),
-        unwatched=found.unwatched[:MOST_LISTED],
+        unwatched=report.unwatched[:MOST_LISTED],
     )
 
 
@@ -162,7 +164,7 @@ def unseen_of_command(
 
 
 def _is_named(program: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(program, each) for each in patterns)
+    return any(fnmatchcase(program, pattern) for pattern in patterns)
 
 
 def _gate(verdict: Answer, reason: str) -> Gate:

@@ -94,7 +94,9 @@ def wait_for_profile(
     while True:
         over = _is_over(RecordStore.of(store, record).read() or record)
         profile = _read(store, record, request.name)
-        profile = replace(profile, summaries=tuple(each for each in profile.summaries if each.word == request.word))
+        profile = replace(
+            profile, summaries=tuple(summary for summary in profile.summaries if summary.word == request.word)
+        )
         if len(profile.summaries) != num_answers:
             num_answers = len(profile.summaries)
             on_progress(num_answers, len(request.ranks))
@@ -124,13 +126,13 @@ def read_profiles(store: ObjectStore, record: Record) -> tuple[Profile, ...]:
 
 def profile_artifacts(store: ObjectStore, run_prefix: str) -> tuple[tuple[Artifact, ...], tuple[str, ...]]:
     """Summaries and traces as artifacts of a record; and the reasons why others are left out."""
-    found: list[Artifact] = []
+    artifacts: list[Artifact] = []
     left_out: list[str] = []
     for entry in list_all(store, f"{folder_key(run_prefix)}/"):
         kind = next((end for end in (_TRACE, _SUMMARY) if entry.key.endswith(end)), None)
         if kind is None or entry.key == request_key(run_prefix):
             continue
-        if len(found) == MOST_PROFILES:
+        if len(artifacts) == MOST_PROFILES:
             left_out.append(f"a run keeps at most {MOST_PROFILES}")
             break
         if entry.size_bytes > _MOST_BYTES[kind]:
@@ -138,10 +140,10 @@ def profile_artifacts(store: ObjectStore, run_prefix: str) -> tuple[tuple[Artifa
             left_out.append(f"{entry.key}: wanted at most {wanted}, found {size}")
             continue
         digest, size_bytes = _digest(store, entry)
-        found.append(
+        artifacts.append(
             Artifact(kind="profile", key=entry.key, media_type=_MEDIA[kind], size_bytes=size_bytes, sha256=digest)
         )
-    return tuple(found), tuple(left_out)
+    return tuple(artifacts), tuple(left_out)
 
 
 def _digest(store: ObjectStore, entry: Entry) -> tuple[str, int]:
@@ -166,7 +168,7 @@ def _read(store: ObjectStore, record: Record, name: str) -> Profile:
     keys = (entry.key for entry in list_all(store, f"{prefix}/") if _is_summary(entry.key))
     blobs = (get_bounded(store, key, most_bytes=MOST_SUMMARY_BYTES) for key in islice(keys, MOST_RANKS))
     summaries = [ProfileSummary.from_json(blob.data) for blob in blobs if blob is not None]
-    return Profile(name=name, prefix=prefix, summaries=tuple(sorted(summaries, key=lambda each: each.rank)))
+    return Profile(name=name, prefix=prefix, summaries=tuple(sorted(summaries, key=lambda summary: summary.rank)))
 
 
 def _is_summary(key: str) -> bool:

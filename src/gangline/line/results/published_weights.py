@@ -64,9 +64,11 @@ def published_weights(ctx: RunContext) -> PublishedWeights | None:
     if ctx.line.publish.files:
         key = launchers.checkpoint_key(ctx.site, ctx.environ, checkpoint_owner(ctx.record))
         with suppress(ConfigError):  # the publish stage says which file is missing
-            found = find_program_files(ctx.store, ctx.record, globs=ctx.line.publish.files, key=key)
-            weights = {name: file for name, file in found.files.items() if _WEIGHTS_NAME.fullmatch(name.lower())}
-            return PublishedWeights(files=weights or found.files, paths=found.paths)
+            program_files = find_program_files(ctx.store, ctx.record, globs=ctx.line.publish.files, key=key)
+            weights = {
+                name: file for name, file in program_files.files.items() if _WEIGHTS_NAME.fullmatch(name.lower())
+            }
+            return PublishedWeights(files=weights or program_files.files, paths=program_files.paths)
         return None
     checkpoint = ctx.output("train", "checkpoint")
     return PublishedWeights(files={str(checkpoint): WeightsFile()}) if checkpoint else None
@@ -79,11 +81,15 @@ def read_evaluations(listed: Any) -> tuple[WeightsEvaluation, ...]:
 
 def measured_on(weights: PublishedWeights | None, evaluations: Iterable[WeightsEvaluation]) -> WeightsEvaluation | None:
     """All that was measured on these weights, the newest value of each metric; None: nothing was."""
-    found = [each for each in evaluations if weights is not None and weights.are_in(each)]
-    if not found:
+    weights_evaluations = [
+        evaluation for evaluation in evaluations if weights is not None and weights.are_in(evaluation)
+    ]
+    if not weights_evaluations:
         return None
-    metrics = {name: value for each in found for name, value in each.metrics.items()}
-    return WeightsEvaluation(step=found[-1].step, metrics=metrics, weights=found[-1].weights)
+    metrics = {name: value for evaluation in weights_evaluations for name, value in evaluation.metrics.items()}
+    return WeightsEvaluation(
+        step=weights_evaluations[-1].step, metrics=metrics, weights=weights_evaluations[-1].weights
+    )
 
 
 def measured_alike(wanted: WeightsEvaluation | None, evaluations: Iterable[WeightsEvaluation]) -> dict[str, float]:
@@ -92,8 +98,8 @@ def measured_alike(wanted: WeightsEvaluation | None, evaluations: Iterable[Weigh
         return {}
     return {
         name: value
-        for each in evaluations if each.weights.keys() == wanted.weights.keys()
-        for name, value in each.metrics.items()
+        for evaluation in evaluations if evaluation.weights.keys() == wanted.weights.keys()
+        for name, value in evaluation.metrics.items()
     }  # fmt: skip
 
 
@@ -112,7 +118,9 @@ def weights_output(
     is_stated = bool(stated and weights.paths) and all(any_matches(path, stated) for path in weights.paths)
     rows: dict[str, dict[str, Any]] = {}
     for name in sorted(judged):
-        other = next((each for each in reversed(evaluations) if name in each.metrics), None)  # the newest report
+        other = next(
+            (evaluation for evaluation in reversed(evaluations) if name in evaluation.metrics), None
+        )  # the newest report
         if own is not None and name in own.metrics:
             rows[name] = {"on": "published", "step": own.step, "weights": to_plain(own.weights)}
         elif other is not None and weights.are_comparable(other):
@@ -126,17 +134,17 @@ def weights_output(
 
 def judge_weights(record: Record) -> Gate | None:
     """Gate on whether the judged metrics are of the published weights; None if no metric or no weights are judged."""
-    found = stage(record, "evaluate").outputs.get(WEIGHTS)
-    if not found:
+    output = stage(record, "evaluate").outputs.get(WEIGHTS)
+    if not output:
         return None
-    published = _named({name: from_plain(WeightsFile, each) for name, each in found["published"].items()})
-    rows = found["metrics"]
+    published = _named({name: from_plain(WeightsFile, each) for name, each in output["published"].items()})
+    rows = output["metrics"]
     by_kind = {kind: [name for name, row in rows.items() if row["on"] == kind] for kind in _VERDICTS}
     kind = next(kind for kind in _VERDICTS if by_kind[kind])
     names = ", ".join(by_kind[kind])
     return Gate(
         name=WEIGHTS, verdict=_VERDICTS[kind], reason=_reason(kind, names, published, rows[by_kind[kind][0]]),
-        evidence=dict(found),
+        evidence=dict(output),
     )  # fmt: skip
 
 

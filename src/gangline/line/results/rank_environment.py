@@ -88,12 +88,12 @@ def work_tree_error(ran: RuntimeReport, root: Path, *, home: Path) -> ConfigErro
 
     `home` is gangline's folder in it, where models keep downloads.
     """
-    found = [each for each in ran.elsewhere if _is_in(each.file, root) and not _is_in(each.file, home)]
-    if not found:
+    modules = [module for module in ran.elsewhere if _is_in(module.file, root) and not _is_in(module.file, home)]
+    if not modules:
         return None
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    more = f" and {len(modules) - 1} more" if len(modules) > 1 else ""
     return ConfigError(
-        f"wanted the code of the commit, found module {found[0].name} of {found[0].file}{more}, from the work tree;"
+        f"wanted the code of the commit, found module {modules[0].name} of {modules[0].file}{more}, from the work tree;"
         " commit it where project.path finds it, or uninstall the package that is installed editable from there"
     )
 
@@ -133,9 +133,9 @@ class _ReportMerger:
         match event.get("event"):
             case "python":
                 self.ranks[rank] = None
-                if (found := self._interpreter(event)) is not None:
-                    found.version = found.version or _text(event.get("version"), 40)
-                    found.is_own = found.is_own and event.get("own") is not False
+                if (interpreter := self._interpreter(event)) is not None:
+                    interpreter.version = interpreter.version or _text(event.get("version"), 40)
+                    interpreter.is_own = interpreter.is_own and event.get("own") is not False
             case "read" | "listed" as kind if (read := _read(event)).path:
                 self._add_read(kind, read)
             case str(kind) if kind in _NAMES:
@@ -154,7 +154,7 @@ class _ReportMerger:
         return RuntimeReport(
             python=main.version,
             prefix=prefix,
-            foreign=tuple(f"Python {each.version} of {place}" for place, each in others[:MOST_FOREIGN]),
+            foreign=tuple(f"Python {interpreter.version} of {place}" for place, interpreter in others[:MOST_FOREIGN]),
             packages=dict(sorted(main.packages.items())),
             modules=main.modules,
             elsewhere=tuple(LoadedModule(name=name, file=file) for name, file in self._elsewhere.items()),
@@ -185,17 +185,17 @@ class _ReportMerger:
         return is_kept and read.ctime_ns < self._since * 1e9
 
     def _add_summary(self, event: Mapping[str, Any]) -> None:
-        found = self._interpreter(event) or _Interpreter()
+        interpreter = self._interpreter(event) or _Interpreter()
         for name, version in _pairs(event.get("packages")):
-            if len(found.packages) < MOST_PACKAGES:
-                found.packages.setdefault(name, version)
+            if len(interpreter.packages) < MOST_PACKAGES:
+                interpreter.packages.setdefault(name, version)
         for name, file in _pairs(event.get("elsewhere")):
             if len(self._elsewhere) < MOST_ELSEWHERE:
                 self._elsewhere.setdefault(name, file)
         counts = event.get("modules")
         modules = {each: _count(counts.get(each)) for each in _ORIGINS} if isinstance(counts, dict) else {}
-        if sum(modules.values()) > sum(found.modules.values()):
-            found.modules = {name: number for name, number in modules.items() if number}
+        if sum(modules.values()) > sum(interpreter.modules.values()):
+            interpreter.modules = {name: number for name, number in modules.items() if number}
         self._num_reads = max(self._num_reads, _count(event.get("reads")))
         self._num_listed = max(self._num_listed, _count(event.get("listed")))
         self._is_whole = self._is_whole or event.get("last") is True

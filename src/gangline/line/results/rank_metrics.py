@@ -35,11 +35,11 @@ def rank_metric_snapshots(
     """
     world_size = record.plan.world_size if record.plan else 0
     for rank in range(world_size):
-        found = find_growing_file(store, f"{record.gang_prefix}/ranks/{rank}.jsonl")
-        if found is None:
+        file = find_growing_file(store, f"{record.gang_prefix}/ranks/{rank}.jsonl")
+        if file is None:
             continue
-        found.demand(MOST_EVENT_BYTES)
-        events = each_line(found)
+        file.demand(MOST_EVENT_BYTES)
+        events = each_line(file)
         yield from replay(events, run=record.run.id, rank=rank, every_seconds=every_seconds, world_size=world_size)
 
 
@@ -65,9 +65,9 @@ def differing_metrics_text(store: ObjectStore, prefix: str, *, world_size: int) 
 
 def reporting_processes_text(store: ObjectStore, prefix: str) -> str:
     """Sentence about several processes that reported as rank 0 in one generation; empty if it was one."""
-    found = find_growing_file(store, f"{prefix}/ranks/0.jsonl")
+    file = find_growing_file(store, f"{prefix}/ranks/0.jsonl")
     processes: dict[Any, set[Any]] = {}
-    for event in each_line(found or ()):
+    for event in each_line(file or ()):
         if event.get("event") == "started":
             processes.setdefault(str(event.get("generation")), set()).add(str(event.get("pid")))
     most = max(map(len, processes.values()), default=0)
@@ -91,7 +91,7 @@ def _differences(own: Values, others: Mapping[int, Values]) -> Iterator[str]:
 
 def _last_report(store: ObjectStore, prefix: str, rank: int) -> Mapping[str, Any] | None:
     events: Sequence[Mapping[str, Any]] = read_tail(store, prefix, rank)
-    return next((each for each in reversed(events) if each.get("event") == "evaluated"), None)
+    return next((event for event in reversed(events) if event.get("event") == "evaluated"), None)
 
 
 def _is_same_step(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

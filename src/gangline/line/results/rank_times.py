@@ -60,8 +60,8 @@ def parts_of(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 def read_save_seconds(store: ObjectStore, prefix: str) -> float | None:
     """Mean time for which a save blocked training, from the last saves of rank 0; None if it saved nothing."""
     events = read_tail(store, prefix, 0, TAIL_BYTES)
-    values = [finite(each.get("blocking_seconds")) for each in events if each.get("event") == "saved"]
-    seconds = [each for each in values if each is not None]
+    values = [finite(event.get("blocking_seconds")) for event in events if event.get("event") == "saved"]
+    seconds = [value for value in values if value is not None]
     return round(fmean(seconds), 6) if seconds else None
 
 

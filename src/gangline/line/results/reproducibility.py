@@ -155,7 +155,7 @@ def _modules(ran: RuntimeReport | None) -> ReproducibilityItem:
 
 
 def _data(record: Record) -> ReproducibilityItem:
-    sets = "".join(f"{each}, " for each in record.inputs.datasets)
+    sets = "".join(f"{dataset}, " for dataset in record.inputs.datasets)
     tracked = stage(record, "build").outputs.get(TRACKED)
     by = f"{sets}digest {record.inputs.data[:12]}" if has_declared_data(record) else "none declared"
     by = f"{by}: {tracked}" if tracked else by

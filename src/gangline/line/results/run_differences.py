@@ -36,11 +36,13 @@ def _files(repository: Repository | None, base: Record, this: Record) -> tuple[F
 
 def _packages(store: ObjectStore, repository: Repository | None, record: Record) -> dict[str, str]:
     """Packages of the SBOM that was published with the model; else of the lock in the commit."""
-    sbom = next((each.key for each in record.artifacts if each.kind == "sbom"), None)
+    sbom = next((artifact.key for artifact in record.artifacts if artifact.kind == "sbom"), None)
     blob = store.get(sbom) if sbom else None
     if blob is not None:
         components = json.loads(blob.data).get("components", [])
-        return {str(each["name"]): str(each.get("version", "")) for each in components if "name" in each}
+        return {
+            str(component["name"]): str(component.get("version", "")) for component in components if "name" in component
+        }
     lock = record.inputs.values.get("env.lock")
     if not lock or repository is None or not repository.has(record.commit.tree):
         return {}

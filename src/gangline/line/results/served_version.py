@@ -87,7 +87,7 @@ def fetch_verified(
         staged.mkdir()
         try:
             checks = (*named.checks(keys), *check_files(named.version, store, keys, staged))
-            if all(each.ok for each in checks):
+            if all(check.ok for check in checks):
                 for path in sorted(staged.iterdir()):
                     path.rename(into / path.name)
         finally:

@@ -189,10 +189,10 @@ def _peers(store: ObjectStore, plan: Plan) -> Iterator[GrowingFile]:
 
 
 def _profiles(ctx: RunContext, plan: Plan) -> tuple[Artifact, ...]:
-    found, left_out = profile_artifacts(ctx.store, plan.output_prefix)
+    artifacts, left_out = profile_artifacts(ctx.store, plan.output_prefix)
     if left_out:
         ctx.record_event("train", "profiles", f"{len(left_out)} files left out: {left_out[0]}")
-    return found
+    return artifacts
 
 
 def _not_finite(rows: StepTable) -> dict[str, str]:
@@ -276,20 +276,24 @@ def _save(ctx: RunContext, finished: FinishedGang) -> tuple[Artifact, ...]:
         return ()
     key = launchers.checkpoint_key(ctx.site, ctx.environ, checkpoint_owner(ctx.record))
     plans = {plan.at(size).digest for plan in (ctx.plan, finished.plan) for size in _world_sizes(plan)}
-    for found in list_checkpoints(ctx.store, f"{finished.plan.own_prefix}/program"):
+    for checkpoint in list_checkpoints(ctx.store, f"{finished.plan.own_prefix}/program"):
         try:
-            blob = get_bounded(ctx.store, found.manifest_key, most_bytes=MAX_MANIFEST_BYTES)
+            blob = get_bounded(ctx.store, checkpoint.manifest_key, most_bytes=MAX_MANIFEST_BYTES)
             manifest = verify_manifest(blob.data if blob else b"", key)
         except IntegrityError as error:
-            ctx.record_event("train", SAVE_KIND, f"{found.prefix} is not used: {error}")
+            ctx.record_event("train", SAVE_KIND, f"{checkpoint.prefix} is not used: {error}")
             continue
         if blob is None or manifest.run != ctx.record.run.id or manifest.plan_sha256 not in plans:
-            ctx.record_event("train", SAVE_KIND, f"{found.prefix} is not used: it is of another run or plan")
+            ctx.record_event("train", SAVE_KIND, f"{checkpoint.prefix} is not used: it is of another run or plan")
             continue
         digest, size = sha256(blob.data).hexdigest(), len(blob.data)
         return (
             Artifact(
-                kind=SAVE_KIND, key=found.manifest_key, media_type="application/json", size_bytes=size, sha256=digest
+                kind=SAVE_KIND,
+                key=checkpoint.manifest_key,
+                media_type="application/json",
+                size_bytes=size,
+                sha256=digest,
             ),
         )
     return ()

@@ -55,9 +55,9 @@ def summarize_training(
     training = _summarize(gangs(), peer_spans)
     others = iter(peers)
     while training.samples and training.samples.unknown and (events := next(others, None)) is not None:
-        steps = (each for each in events if each.get("event") == "step" and "span" in each)
-        for each in islice(steps, MOST_PEER_STEPS - len(peer_spans)):
-            peer_spans[each["generation"], each["step"]] = each["span"][0], each["span"][1]
+        steps = (event for event in events if event.get("event") == "step" and "span" in event)
+        for step in islice(steps, MOST_PEER_STEPS - len(peer_spans)):
+            peer_spans[step["generation"], step["step"]] = step["span"][0], step["span"][1]
         training = _summarize(gangs(), peer_spans)
     return training
 
@@ -125,7 +125,7 @@ class _StepPath:
 
     def samples(self, skipped: Sequence[Span]) -> Samples:
         taken, unreported = (
-            [(each.start, each.stop) for each in self.segments if each.is_reported is reported]
+            [(segment.start, segment.stop) for segment in self.segments if segment.is_reported is reported]
             for reported in (True, False)
         )
         return count_samples(taken, skipped, unreported, first=self.begin[1])
@@ -269,13 +269,13 @@ def _matrix_updates(event: Mapping[str, Any]) -> MatrixUpdates | None:
         found = from_plain(MatrixUpdates, {name: event[name] for name in names if name in event})
     except IntegrityError:
         return None
-    numbers = [found.bound_seconds, found.repeats - 1, *(load for each in found.ranks for load in each.loads.values())]
-    numbers += [each.seconds for each in found.ranks if each.seconds is not None]
+    numbers = [found.bound_seconds, found.repeats - 1, *(load for rank in found.ranks for load in rank.loads.values())]
+    numbers += [rank.seconds for rank in found.ranks if rank.seconds is not None]
     if found.late is not None:
         numbers += [found.late.buckets, found.late.largest_elements, found.late.outstanding_bytes]
-    if not all(0 <= each < inf for each in numbers):
+    if not all(0 <= number < inf for number in numbers):
         return None
-    ranks = tuple(replace(each, loads=_few_kinds(each.loads)) for each in found.ranks[: MatrixUpdates.MOST_RANKS])
+    ranks = tuple(replace(rank, loads=_few_kinds(rank.loads)) for rank in found.ranks[: MatrixUpdates.MOST_RANKS])
     return replace(found, rule=found.rule[:MOST_LETTERS], ranks=ranks)
 
 

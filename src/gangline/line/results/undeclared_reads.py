@@ -39,12 +39,12 @@ def undeclared_reads_text(ran: RuntimeReport, root: Path | None = None) -> str:
     """`read 3 files that the line does not declare: labels.txt, ...`; empty if no such read was seen."""
     if not ran.num_reads:
         return ""
-    shown = [clean(_short(each.path, root), limit=120) for each in ran.reads[:_SHOWN]]
+    shown = [clean(_short(read.path, root), limit=120) for read in ran.reads[:_SHOWN]]
     more = ", ..." if ran.num_reads > len(shown) else ""
     changed = "".join(f"; {named(found)} changed meanwhile" for found in [_changed(ran)] if found)
-    cached = any("/.cache/huggingface/" in each.path for each in ran.reads)
+    cached = any("/.cache/huggingface/" in read.path for read in ran.reads)
     hub = "; this includes downloads of a hub: pin their revision by its full commit" if cached else ""
-    left = f"; this includes what an earlier run left in {_KEPT_HOMES}" if any(each.left for each in ran.reads) else ""
+    left = f"; this includes what an earlier run left in {_KEPT_HOMES}" if any(read.left for read in ran.reads) else ""
     return (
         f"read {_files(ran)} that the line does not declare: {', '.join(shown)}{more}{changed}; data.text, data.shards"
         f" or project.include declare files of the repository or the store{hub}{left}"
@@ -77,10 +77,10 @@ def add_read(reads: dict[str, UndeclaredRead], found: UndeclaredRead, *, most: i
     """
     if len(reads) >= most and found.path not in reads:
         return False
-    known = reads.setdefault(found.path, found)
-    same = known.is_same(found)
-    changed = known.changed or found.changed or same is False or (same is None and known.ctime_ns > 0)
-    reads[found.path] = replace(known, changed=changed, left=known.left or found.left)
+    read = reads.setdefault(found.path, found)
+    same = read.is_same(found)
+    changed = read.changed or found.changed or same is False or (same is None and read.ctime_ns > 0)
+    reads[found.path] = replace(read, changed=changed, left=read.left or found.left)
     return True
 
 
@@ -90,8 +90,8 @@ def with_reads_of(ran: RuntimeReport | None, other: RuntimeReport | None) -> Run
         return ran or other
     reads: dict[str, UndeclaredRead] = {}
     listed: dict[str, UndeclaredRead] = {}
-    lost = sum([not add_read(reads, each, most=MOST_READS) for each in left_first((*ran.reads, *other.reads))])
-    lost_folders = sum([not add_read(listed, each, most=MOST_LISTED) for each in (*ran.listed, *other.listed)])
+    lost = sum([not add_read(reads, read, most=MOST_READS) for read in left_first((*ran.reads, *other.reads))])
+    lost_folders = sum([not add_read(listed, read, most=MOST_LISTED) for read in (*ran.listed, *other.listed)])
     return replace(
         ran,
         reads=tuple(reads.values()), num_reads=max(ran.num_reads, other.num_reads, len(reads) + lost),
@@ -103,13 +103,13 @@ def with_reads_of(ran: RuntimeReport | None, other: RuntimeReport | None) -> Run
 
 def left_first(reads: Iterable[UndeclaredRead]) -> tuple[UndeclaredRead, ...]:
     """Reads with those before the others that an earlier run left, as a list is cut at its end."""
-    return tuple(sorted(reads, key=lambda each: not each.left))
+    return tuple(sorted(reads, key=lambda read: not read.left))
 
 
 def with_changed_files(ran: RuntimeReport) -> RuntimeReport:
     """The report of ranks that have just ended on this machine; files that are others now changed meanwhile."""
     reads, listed = (
-        tuple(replace(each, changed=each.changed or not is_same_now(each)) for each in group)
+        tuple(replace(read, changed=read.changed or not is_same_now(read)) for read in group)
         for group in (ran.reads, ran.listed)
     )
     return replace(ran, reads=reads, listed=listed)
@@ -137,7 +137,7 @@ def changed_since(record: Record) -> tuple[str, ...]:
 
 
 def _changed_since(ran: RuntimeReport) -> tuple[str, ...]:
-    return tuple(each.path for each in (*ran.reads, *ran.listed) if each.ctime_ns and not is_same_now(each))
+    return tuple(read.path for read in (*ran.reads, *ran.listed) if read.ctime_ns and not is_same_now(read))
 
 
 def obstacle(ran: RuntimeReport | None, *, home: Path | None = None) -> str:
@@ -154,9 +154,9 @@ def obstacle(ran: RuntimeReport | None, *, home: Path | None = None) -> str:
         return f"it read {_files_and_folders(ran)} that the line does not declare{why}"
     if changed := _changed(ran):
         return f"{named(changed)} changed while it ran"
-    if any(not each.ctime_ns for each in ran.reads):
+    if any(not read.ctime_ns for read in ran.reads):
         return f"it read {_files(ran)} that the line does not declare, and its record does not say what they held"
-    if others := [each.path for each in ran.reads if each.left and not _is_in(each.path, home)]:
+    if others := [read.path for read in ran.reads if read.left and not _is_in(read.path, home)]:
         return f"it read {named(others)}, which an earlier run left in a home that this run does not have"
     changed = _changed_since(ran)
     which = f"which the line does not declare and which {'is' if len(changed) == 1 else 'are'} not the same"
@@ -179,12 +179,12 @@ def reuse_text(record: Record) -> str:
 
 
 def _changed(ran: RuntimeReport) -> tuple[str, ...]:
-    return tuple(each.path for each in (*ran.reads, *ran.listed) if each.changed)
+    return tuple(read.path for read in (*ran.reads, *ran.listed) if read.changed)
 
 
 def named(paths: Sequence[str]) -> str:
     """`/data/a.txt, /data/b.txt, /data/c.txt and 4 more`."""
-    return f"{', '.join(clean(each, limit=120) for each in paths[:_SHOWN])}{_more(paths)}"
+    return f"{', '.join(clean(path, limit=120) for path in paths[:_SHOWN])}{_more(paths)}"
 
 
 def _more(names: Sequence[str]) -> str:

@@ -55,9 +55,9 @@ def verify(
     evidence = VersionEvidence(
         store=store, repo=repo, keys=trusted_keys(site, environ), read_record=read_record, named=site.projects
     )
-    if found := _ALIAS.fullmatch(target):
-        model = found["model"]
-        name = found["alias"]
+    if match := _ALIAS.fullmatch(target):
+        model = match["model"]
+        name = match["alias"]
         alias = read_alias(evidence.store, model, name)
         if alias is None:
             raise UsageError(f"nothing was promoted to {model}@{name}; gangline promote {model} VERSION {name}")
@@ -70,12 +70,12 @@ def verify(
             run_check("store", lambda: check_conditional_writes(evidence.store)),
             *check_version(version, evidence),
         )
-    if found := _VERSION.fullmatch(target):
-        return _version(found["model"], int(found["version"]), evidence)
-    if found := _CHECKPOINT.fullmatch(target):
+    if match := _VERSION.fullmatch(target):
+        return _version(match["model"], int(match["version"]), evidence)
+    if match := _CHECKPOINT.fullmatch(target):
         prefix = target.removesuffix("/manifest.json")
-        of_run = read_record(store, found["run"])
-        owner = checkpoint_owner(of_run) if of_run else found["project"]
+        of_run = read_record(store, match["run"])
+        owner = checkpoint_owner(of_run) if of_run else match["project"]
         return (_checkpoint(store, prefix, signing_key(site, environ).checkpoint_key(owner)),)
     run = _RUN.fullmatch(target)
     record = find_run(store, run["run"] if run else target)
@@ -132,21 +132,21 @@ def _checkpoint(store: ObjectStore, prefix: str, key: bytes) -> CheckResult:
 
 def _run(record: Record, evidence: VersionEvidence, key: bytes) -> tuple[CheckResult, ...]:
     store = evidence.store
-    found = list_checkpoints(store, f"{record.gang_prefix}/checkpoints")
+    checkpoints = list_checkpoints(store, f"{record.gang_prefix}/checkpoints")
     return (
         run_check("record", lambda: _sealed(record, evidence)),
-        *(run_check(_title(each), partial(_artifact, store, each)) for each in record.artifacts),
+        *(run_check(_title(artifact), partial(_artifact, store, artifact)) for artifact in record.artifacts),
         *([run_check("outputs", lambda: _outputs(store, record))] if record.outputs else []),
-        *(_checkpoint(store, each.prefix, key) for each in found),
+        *(_checkpoint(store, checkpoint.prefix, key) for checkpoint in checkpoints),
     )
 
 
 def _outputs(store: ObjectStore, record: Record) -> str:
     """Check every output file of the program against the list that the record names."""
-    found = [each for each in list_artifacts(store, record) if each.kind == OUTPUT_KIND]
-    for each in found:
-        _check_digest(store, each.key, each.size_bytes, each.sha256)
-    return f"{len(found)} files, {format_bytes(sum(each.size_bytes for each in found))}, digests as listed"
+    artifacts = [run_artifact for run_artifact in list_artifacts(store, record) if run_artifact.kind == OUTPUT_KIND]
+    for artifact in artifacts:
+        _check_digest(store, artifact.key, artifact.size_bytes, artifact.sha256)
+    return f"{len(artifacts)} files, {format_bytes(sum(each.size_bytes for each in artifacts))}, digests as listed"
 
 
 def _sealed(record: Record, evidence: VersionEvidence) -> str:

@@ -26,8 +26,8 @@ def read_workers(ctx: RunContext) -> WorkersSummary | None:
         layout = objects.read(RowLayout, objects.keys.layout)
         if layout is None:
             return None
-        numbers = [each.number for each in layout[0].shards()]
-        heads = [kept[0] for each in numbers if (kept := objects.read(Head, objects.keys.head(each))) is not None]
+        numbers = [shard.number for shard in layout[0].shards()]
+        heads = [kept[0] for number in numbers if (kept := objects.read(Head, objects.keys.head(number))) is not None]
         keys = [entry.key for entry in list_all(ctx.store, objects.keys.pushes)]
         few = keys if len(keys) <= MOST_PUSHES else ()
         pushes = [sent[0] for each in few if (sent := objects.read(BlockPush, each)) is not None]

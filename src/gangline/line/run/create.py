@@ -89,10 +89,10 @@ def _newest(store: ObjectStore, request: RunRequest) -> tuple[Record | None, int
     attempt = 0
     while True:
         prefix = run_prefix(request.line.project.name, request.commit, request.run_id(attempt + 1))
-        found = RecordStore(store, prefix).read()
-        if found is None:
+        record = RecordStore(store, prefix).read()
+        if record is None:
             return newest, attempt
-        newest, attempt = found, attempt + 1
+        newest, attempt = record, attempt + 1
 
 
 def _describe(

@@ -40,7 +40,7 @@ class DriverProcess:
     @staticmethod
     def start(place: Path, name: str | int, command: Sequence[str], *, environ: Mapping[str, str]) -> "DriverProcess":
         """Run `command` with a session of its own; raises StorageError where its folder cannot be written."""
-        number = 1 + max((int(each.name) for each in _starts(place, name)), default=0)
+        number = 1 + max((int(path.name) for path in _starts(place, name)), default=0)
         folder = place / str(name) / str(number)
         with storage_errors(folder):
             folder.mkdir(parents=True, mode=0o700)
@@ -55,8 +55,8 @@ class DriverProcess:
     @staticmethod
     def newest(place: Path, name: str | int) -> "DriverProcess | None":
         """The last start under a name, by whichever process."""
-        found = max(_starts(place, name), key=lambda each: int(each.name), default=None)
-        return None if found is None else DriverProcess(found)
+        path = max(_starts(place, name), key=lambda start: int(start.name), default=None)
+        return None if path is None else DriverProcess(path)
 
     def run(self) -> str | None:
         """Name of its run, once it has reported one."""
@@ -124,4 +124,4 @@ def remove_folders_except(orders: Path, held: Collection[int], *, older_than: fl
 
 def _starts(place: Path, name: str | int) -> list[Path]:
     folder = place / str(name)
-    return [each for each in folder.iterdir() if each.name.isdecimal()] if folder.is_dir() else []
+    return [path for path in folder.iterdir() if path.name.isdecimal()] if folder.is_dir() else []

@@ -86,8 +86,8 @@ def score(
     Raises:
         GanglineError: Of the rank that failed first; what was scored stays.
     """
-    shards = {scoring.id_of(each): each for each in scoring.dataset.shards}
-    done = {each: found for each in shards if (found := _find(place, each)) is not None}
+    shards = {scoring.id_of(dataset_shard): dataset_shard for dataset_shard in scoring.dataset.shards}
+    done = {each: shard for each in shards if (shard := _find(place, each)) is not None}
     made = set(done)
 
     def tell(output: str) -> None:
@@ -101,16 +101,18 @@ def score(
         done |= {each: _taken(place, scoring.prefix, each, shards[each]) for each in missing}
     for entry in list_all(place.store, f"{scoring.prefix}/"):  # what was taken, by this call or one that was killed
         place.store.delete(entry.key)
-    return _document(scoring, name, [(each, done[scoring.id_of(each)]) for each in scoring.dataset.shards])
+    return _document(
+        scoring, name, [(dataset_shard, done[scoring.id_of(dataset_shard)]) for dataset_shard in scoring.dataset.shards]
+    )
 
 
 def _taken(place: ScorePlace, prefix: str, name: str, shard: DatasetShard) -> ScoredShard:
     """Check an output that a rank wrote, keep it as a blob, and point at it."""
     blob = get_bounded(place.store, key := ScoreOrder.output_key(prefix, name), most_bytes=_MOST_OUTPUT_BYTES)
     if blob is None:
-        if (found := _find(place, name)) is None:  # else another driver was faster
+        if (scored := _find(place, name)) is None:  # else another driver was faster
             raise TrainingError(f"outputs of {shard.path}: its rank ended well, and left none at {key}")
-        return found
+        return scored
     try:
         columns, rows = _checked(blob.data, f"outputs of {shard.path}")
         if rows != shard.rows:
@@ -141,26 +143,26 @@ def _find(place: ScorePlace, name: str) -> ScoredShard | None:
     if blob is None:
         return None
     try:
-        found = ScoredShard.from_json(blob.data)
-        place.trusted[found.key_id].verify(found.signature, _PURPOSE + replace(found, signature="").to_json())
+        shard = ScoredShard.from_json(blob.data)
+        place.trusted[shard.key_id].verify(shard.signature, _PURPOSE + replace(shard, signature="").to_json())
     except (IntegrityError, KeyError):
         return None
-    return found if found.id == name else None
+    return shard if shard.id == name else None
 
 
 def _document(scoring: Scoring, name: str, done: Sequence[tuple[DatasetShard, ScoredShard]]) -> Dataset:
-    columns = {found.columns for _, found in done}
+    columns = {shard.columns for _, shard in done}
     shards = [
         DatasetShard(
-            path=shard.path, sha256=found.sha256, size_bytes=found.size_bytes, rows=found.rows, split=shard.split
+            path=shard.path, sha256=scored.sha256, size_bytes=scored.size_bytes, rows=scored.rows, split=shard.split
         )
-        for shard, found in done
+        for shard, scored in done
     ]  # fmt: skip
     if len(columns) != 1:
         raise TrainingError(f"wanted the same outputs for every shard, found {len(columns)} kinds: {sorted(columns)}")
     data = f"{scoring.dataset.name}@{scoring.dataset.version}"
     return Dataset(
-        name=name, num_samples=sum(each.rows for each in shards), schema=columns.pop(), shards=tuple(shards),
+        name=name, num_samples=sum(shard.rows for shard in shards), schema=columns.pop(), shards=tuple(shards),
         origin=DatasetOrigin(model=scoring.model, dataset=data),
     )  # fmt: skip
 

@@ -47,18 +47,18 @@ def sweep(
         for entry in list(list_all(store, BUNDLES)):
             if time.time() - entry.modified > BUNDLE_SECONDS:
                 store.delete(entry.key)
-    found = [
+    results = [
         swept
         for each in _sites(site)
         for swept in open_launcher(repo, site=each, environ=environ, store=store).sweep(
             now=datetime.now(UTC), life=life, with_outputs=with_outputs
         )
     ]
-    for run in {each.run for each in found if each.deleted and lives[each.run] == "ended"}:
+    for run in {result.run for result in results if result.deleted and lives[result.run] == "ended"}:
         record = runs.find_run(store, run)
         key = checkpoint_key(site, environ, checkpoint_owner(record))
         collect_left_files(store, f"{record.gang_prefix}/checkpoints", key)
-    return [replace(each, life=lives[each.run]) for each in found]
+    return [replace(result, life=lives[result.run]) for result in results]
 
 
 def sweep_unused(
@@ -83,14 +83,14 @@ class UnusedHome:
 
 def sweep_homes(repo: Path, *, site: Site, dry_run: bool = False) -> list[UnusedHome]:
     """Homes of branches on this machine, and whether they were deleted; those of running runs stay."""
-    found = []
+    homes = []
     for folder in sorted((site_paths.home(repo) / FOLDER).glob("*")):
         idle = time.time() - folder.lstat().st_mtime
         is_over = idle > _keep_seconds(site)
         if is_over and not dry_run:
             delete_tree(folder)
-        found.append(UnusedHome(name=folder.name, days=idle / 86_400, is_over=is_over, deleted=is_over and not dry_run))
-    return found
+        homes.append(UnusedHome(name=folder.name, days=idle / 86_400, is_over=is_over, deleted=is_over and not dry_run))
+    return homes
 
 
 def _keep_seconds(site: Site) -> float:

@@ -116,7 +116,7 @@ def read_progress(
     try:
         store = site_paths.open_site_store(repo, site, environ)
         launcher = open_launcher(repo, site=site_of(record, site), environ=environ, store=store)
-        present = [each for each in gangs if launcher.status(each).state != "absent"]
+        present = [gang for gang in gangs if launcher.status(gang).state != "absent"]
         if not present:
             return None
     except GanglineError:

@@ -70,7 +70,7 @@ def build(ctx: RunContext) -> StageResult:
         image = environment.image.reference if environment.image else None
         inputs = replace(
             record.inputs, environment=environment.digest, image=image, code=code_digest, data=data.digest,
-            datasets=tuple(f"{each.name}@{each.version}" for each in data.sets),
+            datasets=tuple(f"{dataset_use.name}@{dataset_use.version}" for dataset_use in data.sets),
         )  # fmt: skip
         artifact = Artifact(
             kind="code", key=code_key, media_type="application/zip", size_bytes=len(layer.data), sha256=code_digest

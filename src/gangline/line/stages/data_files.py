@@ -34,7 +34,7 @@ class DatasetAccess:
 
 def names_datasets(table: DataTable) -> bool:
     """Whether a line trains on versions of data sets."""
-    return bool(table.mix) or any(each.startswith(SCHEME) for each in table.shards)
+    return bool(table.mix) or any(shard.startswith(SCHEME) for shard in table.shards)
 
 
 def dataset_source(
@@ -46,19 +46,21 @@ def dataset_source(
         ConfigError: There is no such version, this commit may not read it, or it is not that of data.digest.
         IntegrityError: No trusted key signed it.
     """
-    named = [(f"data.shards[{index}]", each, None) for index, each in enumerate(table.shards)]
-    mixed = [(f"data.mix[{index}].shards", each.shards, each.weight) for index, each in enumerate(table.mix)]
+    named = [(f"data.shards[{index}]", shard, None) for index, shard in enumerate(table.shards)]
+    mixed = [
+        (f"data.mix[{index}].shards", mix_table.shards, mix_table.weight) for index, mix_table in enumerate(table.mix)
+    ]
     trusted = allowed.trusted()
     uses = []
     for place, reference, weight in (*named, *mixed):
         allowed.access.demand_dataset(place, parse_reference(reference, place)[0])
-        found = resolve_dataset(store, reference, trusted, place=place)
-        _demand_readable(place, found, allowed)
-        use = dataset_use(found)
+        dataset = resolve_dataset(store, reference, trusted, place=place)
+        _demand_readable(place, dataset, allowed)
+        use = dataset_use(dataset)
         share = float(use.num_samples) if len(named) > 1 else 1.0
         uses.append(replace(use, weight=share if weight is None else weight))
     placed = tuple(sorted(tracked, key=lambda file: file.path))
-    named_files = [(f"code/{each.path}", each.key, each.size_bytes) for each in placed]
+    named_files = [(f"code/{data_file.path}", data_file.key, data_file.size_bytes) for data_file in placed]
     total = digest([*((use.name, use.digest, use.weight) for use in uses), *named_files])
     if table.digest is not None and table.digest != total:
         raise refusal(

@@ -60,7 +60,7 @@ def device_rates(
         "precision": precision,
         "ranks": max(1, pool.preferred),
         "cores": inventory.cores,
-        "matrices": [[each.rows, each.inner, each.columns] for each in trace.matrices[:MOST_MATRICES]],
+        "matrices": [[matrix.rows, matrix.inner, matrix.columns] for matrix in trace.matrices[:MOST_MATRICES]],
         "attention": _largest(trace.attention),
     }
     cached = cache / f"rates-{digest(_cache_key(request, pool.name, visible_devices))[:32]}.json"

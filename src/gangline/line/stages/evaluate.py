@@ -99,7 +99,7 @@ def _evaluate_program(ctx: RunContext, key: str) -> StageResult:
     if finished and finished[-1].error is not None:
         return failed_result(key, *finished, what=f"seed {finished[-1].plan.seed}")
     job = JobResult(seed=ctx.line.train.seed, step=int(ctx.output("train", "final_step")), metrics=reported)
-    others = [_job_result(ctx, each, of_weights) for each in finished]
+    others = [_job_result(ctx, gang, of_weights) for gang in finished]
     result = GangResult(final_step=job.step, jobs=(job, *others))
     curve = _with_seeds(ctx, result)
     metrics = own_metrics(ctx, result)
@@ -123,9 +123,11 @@ def _evaluate_program(ctx: RunContext, key: str) -> StageResult:
 def _with_reads(ctx: RunContext, *finished: FinishedGang) -> RuntimeReport | None:
     """The report of the training's ranks, with what those of other gangs read."""
     trained = ran = ctx.record.ran
-    for each in finished:
-        ran = with_reads_of(ran, gang_environment(ctx, each, "evaluate"))
-    known, text = (undeclared_reads_text(each, ctx.repository.work_tree) if each else "" for each in (trained, ran))
+    for gang in finished:
+        ran = with_reads_of(ran, gang_environment(ctx, gang, "evaluate"))
+    known, text = (
+        undeclared_reads_text(report, ctx.repository.work_tree) if report else "" for report in (trained, ran)
+    )
     if text != known:
         ctx.record_event("evaluate", UNDECLARED, f"a rank {text}")
     return ran
@@ -166,7 +168,7 @@ def _equal_metrics(ctx: RunContext, result: GangResult) -> set[str]:
     first, *others = (job.metrics for job in result.jobs)
     if not others:
         return set()
-    equal = {name for name, value in first.items() if all(each.get(name) == value for each in others)}
+    equal = {name for name, value in first.items() if all(other.get(name) == value for other in others)}
     curves = set(_with_seeds(ctx, result).seed_points.values())
     return equal if len(curves) <= 1 else equal - {ctx.record.curve.metric}
 
@@ -249,7 +251,7 @@ def compared_with_base(ctx: RunContext, name: str, metric: Metric) -> Metric:
 
 
 def _gate_of(ctx: RunContext, name: str) -> QualityGate | None:
-    return next((each for each in ctx.line.gate.quality if each.metric == name), None)
+    return next((gate for gate in ctx.line.gate.quality if gate.metric == name), None)
 
 
 def _record_metrics(

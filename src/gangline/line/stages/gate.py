@@ -87,7 +87,7 @@ def _budget(ctx: RunContext) -> list[Gate]:
 
 def _metrics_with_base(ctx: RunContext) -> dict[str, Metric]:
     """Metrics that a gate judges, with the base's values, which those measured in training do not have yet."""
-    names = {each.metric for each in ctx.line.gate.quality} & ctx.record.metrics.keys()
+    names = {quality_gate.metric for quality_gate in ctx.line.gate.quality} & ctx.record.metrics.keys()
     return {name: compared_with_base(ctx, name, ctx.record.metrics[name]) for name in sorted(names)}
 
 
@@ -154,13 +154,13 @@ def judge_privacy(found: FederationResult | None) -> Gate | None:
 def _reproducible(table: GateTable, record: Record, built: Mapping[str, str] | None) -> Gate:
     """Yes only if everything is pinned; unknown items refuse a run only if the line is strict."""
     found = reproducibility_items(record, built)
-    wrong = [each for each in found if each.pinned == "no"]
-    open_ = [each for each in found if each.pinned == "unknown"]
+    wrong = [item for item in found if item.pinned == "no"]
+    open_ = [item for item in found if item.pinned == "unknown"]
     refuses = (bool(wrong) and bool(table.reproducible)) or (bool(open_) and table.reproducible == "strict")
     verdict: Answer = "no" if refuses else "unknown" if wrong or open_ else "yes"
-    reason = "; ".join(f"{each.name}: {each.by}" for each in wrong or open_) or ", ".join(each.name for each in found)
+    reason = "; ".join(f"{item.name}: {item.by}" for item in wrong or open_) or ", ".join(item.name for item in found)
     patch = {"patch": record.commit.patch} if record.commit.patch else {}
-    evidence = {"items": [to_plain(each) for each in found], **patch}
+    evidence = {"items": [to_plain(item) for item in found], **patch}
     return Gate(
         name="reproducible", verdict=verdict, reason=f"{_HEADS[verdict, bool(wrong)]}{reason}", evidence=evidence
     )
@@ -291,7 +291,7 @@ _PREFIX = "quality:"
 def with_changes(judged: Iterable[Gate], ours: Iterable[QualityGate], base: Record, record: Record) -> Iterator[Gate]:
     """`judged`, with what changed since `base`; then the metrics that only its line judges, as unknown."""
     before = _by_metric(base.inputs.values.get("gate.quality"))
-    now = _by_metric([to_plain(each) for each in ours])
+    now = _by_metric([to_plain(quality_gate) for quality_gate in ours])
     for gate in judged:
         metric = gate.name.removeprefix(_PREFIX)
         changed = _changes(before[metric], now[metric]) if metric in before.keys() & now.keys() else ""

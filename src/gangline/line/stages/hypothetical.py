@@ -68,13 +68,13 @@ def plan_hypothetically(
     def choose(inventory: Inventory) -> PlanChoice:
         return choose_by_formula(ask(line, inventory), ask=ask, inventory=inventory)
 
-    found = choose_kinds(line, inventory, choose=choose, ask=ask)
-    choice = choice_of_run(found.choice, request.line)
+    kinds = choose_kinds(line, inventory, choose=choose, ask=ask)
+    choice = choice_of_run(kinds.choice, request.line)
     certificate = None
     if network is not None:
         certificate = certificate_of(network, choice, profile, site=site, line=line)
     return HypotheticalPlan(
-        request=request, choice=choice, site=site, inventory=found.inventory, budget=_budget(line, site, choice),
+        request=request, choice=choice, site=site, inventory=kinds.inventory, budget=_budget(line, site, choice),
         profile=profile, certificate=certificate, links=network.links if network else "",
     )  # fmt: skip
 
@@ -106,7 +106,7 @@ def certificate_of(
     """Certificate of the order of servers that a plan would get on `network`; None where `plan_certificate` has
     none."""
     saves = saves_of(site, choice, line, profile)
-    write_seconds = next((each.write_seconds for each in saves if each.storage == site.plan.saves_to), None)
+    write_seconds = next((cost.write_seconds for cost in saves if cost.storage == site.plan.saves_to), None)
     return plan_certificate(
         network.fabric, choice, profile, line=line, write_seconds=write_seconds,
         overlap=site.plan.overlap, links=network.links, gpu=gpu_table(site, choice.forecast.device_name),

@@ -167,8 +167,10 @@ class _JoinedContext(RunContext):
         if events := tuple(self.pending):
 
             def with_events(record: Record) -> Record:
-                for each in events:
-                    record = states.add_event(record, now=each.time, stage=each.stage, kind=each.kind, text=each.text)
+                for event in events:
+                    record = states.add_event(
+                        record, now=event.time, stage=event.stage, kind=event.kind, text=event.text
+                    )
                 return record
 
             with suppress(StorageError):  # they are written with the next ones
@@ -230,7 +232,7 @@ def _built_here(ctx: RunContext, record: Record) -> Record:
     built = made.change(ctx.record)
     require_same_inputs(record, built)
     outputs = {"build": made.outputs, "plan": _nodes_here(ctx)}
-    stages = {name: replace(stage(built, name), outputs=each) for name, each in outputs.items()}
+    stages = {name: replace(stage(built, name), outputs=output) for name, output in outputs.items()}
     return replace(built, stages=built.stages | stages)
 
 
@@ -266,17 +268,17 @@ def _nodes_here(ctx: RunContext) -> dict[str, object]:
 def _take_seat(store: ObjectStore, record: Record, launcher: Launcher, ctx: RunContext) -> _Seat:
     """The worker of this site whose driver died, else a new one with the lowest free number."""
     for number in free_numbers(record):
-        prefix, found = joined_prefix(record, number), read_joined(store, record, number)
-        is_ours = found is not None and found.left is None and _has_gang(launcher, record, number)
-        if found is not None and not is_ours:
+        prefix, worker = joined_prefix(record, number), read_joined(store, record, number)
+        is_ours = worker is not None and worker.left is None and _has_gang(launcher, record, number)
+        if worker is not None and not is_ours:
             continue
-        joined = found or JoinedWorker(
+        joined = worker or JoinedWorker(
             worker=number, host=socket.gethostname(), target=ctx.record.run.target, joined=now()
         )
         with suppress(lease.HeldError):
             held = lease.acquire_lease(store, prefix, holder=ctx.driver.holder, at_least=0)
-            if found is not None or put_joined(store, record, joined):
-                return _Seat(worker=joined, prefix=prefix, lease=held, is_new=found is None)
+            if worker is not None or put_joined(store, record, joined):
+                return _Seat(worker=joined, prefix=prefix, lease=held, is_new=worker is None)
             lease.release_lease(store, prefix, held)
     raise CapacityError(f"{record.run.id}: every number of a worker is taken; it takes no further one")
 

@@ -41,10 +41,12 @@ def read_measured_history(
         refused.append(f"{key}: {error}")
 
     try:
-        found = list(islice(_records(store, repository, project, commit, refuse), MAX_RECORDS + 1))
+        records = list(islice(_records(store, repository, project, commit, refuse), MAX_RECORDS + 1))
     except GanglineError as error:
         return MeasuredHistory(problem=f"earlier runs were not read: {error}")
-    others = sorted((each for each in found if each.run.id != run), key=lambda each: each.run.created, reverse=True)
+    others = sorted(
+        (record for record in records if record.run.id != run), key=lambda record: record.run.created, reverse=True
+    )
     problem = f"earlier runs, {len(refused)} refused: {refused[0]}" if refused else ""
     return MeasuredHistory(measured(others[:MAX_RECORDS]), problem)
 

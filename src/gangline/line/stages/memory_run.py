@@ -138,8 +138,10 @@ def _parse_peak(line: bytes) -> _Peak:
 
 def _with_peaks(choice: PlanChoice, found: dict[str, _Peak]) -> PlanChoice:
     candidates = tuple(
-        replace(each, forecast=_with_peak(each.forecast, found[each.name])) if each.name in found else each
-        for each in choice.candidates
+        replace(candidate, forecast=_with_peak(candidate.forecast, found[candidate.name]))
+        if candidate.name in found
+        else candidate
+        for candidate in choice.candidates
     )
     return replace(choice, candidates=candidates, forecast=_with_peak(choice.forecast, found[choice.name]))
 
@@ -154,7 +156,9 @@ def _note(name: str, peak: _Peak, choice: PlanChoice, capacity: _Capacity) -> st
     if peak.peak_bytes is None:
         return f"memory run of {name}: not known: {peak.unknown}"
     on_host = peak.host_bytes
-    by_formula = next((each.forecast.memory_bytes for each in choice.candidates if each.name == name), None)
+    by_formula = next(
+        (candidate.forecast.memory_bytes for candidate in choice.candidates if candidate.name == name), None
+    )
     stages = f" (by stage {', '.join(map(format_bytes, peak.stages))})" if peak.stages else ""
     formula = f", by formula {format_bytes(by_formula)}" if by_formula is not None else ""
     offloaded = f", and {format_bytes(on_host)} on the host" if on_host else ""

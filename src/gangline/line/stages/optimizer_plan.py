@@ -88,7 +88,11 @@ def optimizer_plans(
     options = PlanOptions.of(table.plan, device_curve(device, table.cost))
     owners = 1 if table.repeats else shape.update_mesh.dp_replicate
     held = _by_pipeline_rank(matrices, profile, mesh.pp, pp_schedule) if mesh.pp > 1 else [matrices]
-    return tuple(build_plan(each, spec, ranks=owners, hosts=hosts, options=options) for each in held if each)
+    return tuple(
+        build_plan(logical_matrices, spec, ranks=owners, hosts=hosts, options=options)
+        for logical_matrices in held
+        if logical_matrices
+    )
 
 
 def predicted(plans: Sequence[OptimPlan], updates: UpdateTraffic | None) -> StepPrediction | None:
@@ -119,7 +123,9 @@ def _by_pipeline_rank(
     pieces = profile.pieces or (_pieces(profile.transformer) if profile.transformer else None)
     if pieces is None or len(pieces.blocks) > MOST_BLOCKS:
         return []
-    stages = stages_of_parameters(pieces, num_stages(schedule, ranks), (each.fqn for each in matrices))
+    stages = stages_of_parameters(
+        pieces, num_stages(schedule, ranks), (logical_matrix.fqn for logical_matrix in matrices)
+    )
     found: list[list[LogicalMatrix]] = [[] for _ in range(ranks)]
     for matrix, stage in zip(matrices, stages, strict=True):
         if stage is None:
@@ -165,9 +171,9 @@ def line_matrices(line: Line, profile: ModelProfile | None) -> list[LogicalMatri
         return block_matrices(profile.transformer) if profile.transformer else []
     return [
         matrix
-        for each in _routed(table, profile)
-        if each.kind == "matrix"
-        for matrix in fragments(each.parameter.name, each.parameter.shape, each.split)
+        for parameter in _routed(table, profile)
+        if parameter.kind == "matrix"
+        for matrix in fragments(parameter.parameter.name, parameter.parameter.shape, parameter.split)
     ]
 
 
@@ -194,7 +200,7 @@ def measured_cost_table(line: Line, profile: ModelProfile | None, inventory: Inv
         raise ConfigError(
             f"--measure-costs: wanted a device of this machine, found {inventory.origin}; run it where ranks will be"
         )
-    counts = sorted(Counter(each.shape for each in matrices).items())
+    counts = sorted(Counter(matrix.shape for matrix in matrices).items())
     shapes = [[*shape, count] for shape, count in counts]
     optimizer = {name: value for name, value in line.optimizer.items() if name != "cost"}
     process = subprocess.run(

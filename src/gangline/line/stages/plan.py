@@ -135,11 +135,11 @@ def _request(ctx: RunContext, data: DataSource) -> RunPlanRequest:
         model=ModelSource(
             line=ctx.line,
             code=whole or layer,
-            lacks=() if whole else tuple(each.path for each in data.tracked),
+            lacks=() if whole else tuple(file.path for file in data.tracked),
             environment=ctx.record.inputs.environment,
             folder=LayerChoice.of(ctx.line.project, ctx.repository).folder,
             trust=ctx.record.commit.trust,
-            data=(*(each.path for each in data.files), *columns_of(ctx.store, data.sets)),
+            data=(*(file.path for file in data.files), *columns_of(ctx.store, data.sets)),
             python=commits_python(ctx.record),
             visible_devices=ctx.environ.get(VISIBLE_DEVICES),
             home=kept_home_of(ctx.record),
@@ -165,8 +165,8 @@ def _pipeline(ctx: RunContext, planned: PlannedRun) -> dict[str, dict[str, float
     """What the placer orders the servers of a pipeline by; empty: a ring goes over all of them."""
     if planned.profile is None or planned.choice.num_nodes < 2:
         return {}
-    found = pipeline_traffic(planned.choice, planned.profile, line=ctx.line)
-    return {} if found is None else {"pipeline": asdict(found)}
+    traffic = pipeline_traffic(planned.choice, planned.profile, line=ctx.line)
+    return {} if traffic is None else {"pipeline": asdict(traffic)}
 
 
 def _environment(ctx: RunContext, stated: Fabric | None, made: Plan) -> dict[str, dict[str, str]]:
@@ -185,16 +185,16 @@ def _certificate(ctx: RunContext, planned: PlannedRun, network: PlannedNetwork |
     """Certificate on the stated network, kept in the store; None: there is none, as for one server."""
     if network is None or planned.profile is None:
         return None
-    found = certificate_of(network, planned.choice, planned.profile, site=ctx.site, line=ctx.line)
-    if found is not None:
-        put_blob(ctx.store, found.to_json())
-    return found
+    certificate = certificate_of(network, planned.choice, planned.profile, site=ctx.site, line=ctx.line)
+    if certificate is not None:
+        put_blob(ctx.store, certificate.to_json())
+    return certificate
 
 
 def _message(line: Line, choice: PlanChoice) -> str:
     if program_decides(line):
         return f"{choice.name}; {choice.reason}"
-    runner_up = next((each for each in choice.candidates if each.verdict == "runner_up"), None)
+    runner_up = next((candidate for candidate in choice.candidates if candidate.verdict == "runner_up"), None)
     second = f" · runner-up {runner_up.name}: {runner_up.reason}" if runner_up else ""
     return f"{choice.name}: {choice.reason}{second}"
 

@@ -194,9 +194,9 @@ def make_choice(
     def choose(inventory: Inventory) -> PlanChoice:
         return choose_plan(worker, trusted, inventory, seen.profile, history.runs, rates=known.rates, fabric=fabric)
 
-    found = choose_kinds(worker, inventory, choose=choose, ask=ask)
-    choice = choice_of_run(found.choice, line)
-    several = sum(each.verdict not in ("no_fit", "unsupported") for each in choice.candidates) > 1
+    kinds = choose_kinds(worker, inventory, choose=choose, ask=ask)
+    choice = choice_of_run(kinds.choice, line)
+    several = sum(candidate.verdict not in ("no_fit", "unsupported") for candidate in choice.candidates) > 1
     budget = check_budget(
         line.plan,
         site.limits,
@@ -206,4 +206,4 @@ def make_choice(
         seeds=line.evaluate.seeds,
     )
     problems = tuple(each for each in (known.problem, history.problem) if each)
-    return BudgetedChoice(choice=choice, budget=budget, site=trusted, inventory=found.inventory, problems=problems)
+    return BudgetedChoice(choice=choice, budget=budget, site=trusted, inventory=kinds.inventory, problems=problems)

@@ -109,21 +109,22 @@ def preview(
         runner=open_runner(_code_owner(request, run, site), repository.root, site=site, environ=environ, store=store),
     )  # fmt: skip
     notify("comparing plans")
-    found = plan_run(
+    planned_run = plan_run(
         plan_request, site, environ=environ, home=site_paths.home(repository.root), notify=notify,
         memory_run=memory_run, devices=devices, fabric=fabric,
     )  # fmt: skip
     if start is not None:
-        start.require_shapes(found.profile)
+        start.require_shapes(planned_run.profile)
     sandbox = code_isolation(repository.root, request.trust, site=site, environ=environ)
     secret = refused_references(request.line.train.env, site, environ) if request.trust == "own" else ""
     return Preview(
-        request=request, run=run, choice=found.choice, inventory=found.inventory, profile=found.profile,
-        budget=found.budget, site=found.site, sandbox=sandbox, data=_data_text(sets, pointers),
+        request=request, run=run, choice=planned_run.choice, inventory=planned_run.inventory,
+        profile=planned_run.profile, budget=planned_run.budget, site=planned_run.site,
+        sandbox=sandbox, data=_data_text(sets, pointers),
         environment=own.source if own else request.line.env.lock or own_environment.NOT_LOCKED,
         problems=(
             *([start.text] if start else ()),
-            *filter(None, [request.dirty_note, secret, sandbox.warning]), *found.problems, *found.notes,
+            *filter(None, [request.dirty_note, secret, sandbox.warning]), *planned_run.problems, *planned_run.notes,
         ),
     )  # fmt: skip
 
@@ -208,7 +209,9 @@ def choice_now(first: Preview, free: FreeServers, plan_for: Callable[[Inventory]
         raise CapacityError(
             f"plan --now: wanted a plan for the {free.free} servers that are free, found none: {error}; {_held(free)}"
         ) from error
-    waiting = tuple(_waits(each, free) for each in first.choice.candidates if each.verdict in ("chosen", "runner_up"))
+    waiting = tuple(
+        _waits(candidate, free) for candidate in first.choice.candidates if candidate.verdict in ("chosen", "runner_up")
+    )
     return replace(choice, candidates=(choice.candidates[0], *waiting, *choice.candidates[1:]))
 
 

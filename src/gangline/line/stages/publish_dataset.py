@@ -68,13 +68,13 @@ def _outputs(ctx: RunContext, name: str) -> list[AddedFile]:
     """Files of the run that become shards."""
     listed = read_output_list(ctx.store, ctx.record)
     files = listed.files if listed is not None else ()
-    found = [file for file in files if file.path.endswith(ENDINGS)]
-    if not found:
+    output_files = [file for file in files if file.path.endswith(ENDINGS)]
+    if not output_files:
         raise ConfigError(
             f"publish.dataset: wanted outputs that end in {' or '.join(ENDINGS)} for {name}, found none among"
             f" {len(files)} outputs; write them where project.outputs looks"
         )
-    list_key = next(each.key for each in ctx.record.artifacts if each.kind == OUTPUTS_KIND)
+    list_key = next(artifact.key for artifact in ctx.record.artifacts if artifact.kind == OUTPUTS_KIND)
     return [
         AddedFile(
             path=file.path, size_bytes=file.size_bytes, sha256=file.sha256,
@@ -82,5 +82,5 @@ def _outputs(ctx: RunContext, name: str) -> list[AddedFile]:
                 object_blocks, ctx.store, output_key(list_key, file.sha256), file.size_bytes, name=f"output {file.path}"
             ),
         )
-        for file in found
+        for file in output_files
     ]  # fmt: skip

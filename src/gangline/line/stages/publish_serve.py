@@ -177,8 +177,8 @@ class _Deadline:
 
     def _end(self) -> None:
         self._is_over = True
-        for each in self.servers:
-            each.kill()
+        for server in self.servers:
+            server.kill()
 
 
 def _with_gate(record: Record, gate: Gate) -> Record:

@@ -73,7 +73,7 @@ def _draw(store: ObjectStore, record: Record, base: Record | None) -> tuple[Arti
 
 def _with_pages(record: Record, pages: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
     """Artifacts of the record with `pages` in place of those that were drawn before."""
-    return (*(each for each in record.artifacts if each.kind not in ("report", "junit")), *pages)
+    return (*(artifact for artifact in record.artifacts if artifact.kind not in ("report", "junit")), *pages)
 
 
 def _comment(ctx: RunContext, drawn: Record) -> dict[str, str]:

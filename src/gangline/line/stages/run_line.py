@@ -77,16 +77,16 @@ def run_line(
     root, (ranks_at, _) = request.repository.root, targets.parse_target(target or site.launch.target)
     workspace = open_run_workspace(root, site=site, environ=environ, observer=observer, open_launcher=open_launcher)
     sealer, search = workspace.sealer(), environ.get(SEARCH)
-    found = find_or_create_run(
+    run = find_or_create_run(
         workspace.store, request, again=again, target=ranks_at, site=site, sealer=sealer, search=search
     )
     if target is not None:
-        targets.require_same_target(found.record, ranks_at)
-    if found.record.run.state == "ended":
-        runs.unmark_open(workspace.store, found.record)
-    if stage(found.record, "report").state in FINAL:
-        return _report_end(workspace, found.record)
-    with driving(workspace, found.record, request.line, earlier_runs=found.earlier_runs) as ctx:
+        targets.require_same_target(run.record, ranks_at)
+    if run.record.run.state == "ended":
+        runs.unmark_open(workspace.store, run.record)
+    if stage(run.record, "report").state in FINAL:
+        return _report_end(workspace, run.record)
+    with driving(workspace, run.record, request.line, earlier_runs=run.earlier_runs) as ctx:
         require_earlier_stages(ctx.record, start)
         ctx.observer.run_started(ctx.record)
         execute_stages(ctx, names)
@@ -144,14 +144,14 @@ def resolve_run(
     workspace = open_run_workspace(request.repository.root, site=site, environ=environ, observer=observer)
     if pushed and (reason := refusal(workspace.store, request)):
         return reason
-    found = find_or_create_run(
+    run = find_or_create_run(
         workspace.store, request, again=again, target=ranks_at, site=site, sealer=workspace.sealer()
     )
-    if found.record.run.state == "ended":
-        runs.unmark_open(workspace.store, found.record)
-        return found.record
-    if stage(found.record, "resolve").state in FINAL:
-        return found.record
-    with driving(workspace, found.record, request.line, earlier_runs=found.earlier_runs) as ctx:
+    if run.record.run.state == "ended":
+        runs.unmark_open(workspace.store, run.record)
+        return run.record
+    if stage(run.record, "resolve").state in FINAL:
+        return run.record
+    with driving(workspace, run.record, request.line, earlier_runs=run.earlier_runs) as ctx:
         ctx.observer.run_started(ctx.record)
         return execute_stages(ctx, ["resolve"])

@@ -43,12 +43,12 @@ class OpenedStart:
         Raises:
             ConfigError: The checkpoint lacks one, or has it in another shape.
         """
-        wanted = {each.name: each.shape for each in profile.named} if profile is not None else {}
+        wanted = {parameter.name: parameter.shape for parameter in profile.named} if profile is not None else {}
         if not wanted:
             return
         names = [name.removeprefix(MODEL) for name in self.weights.names(MODEL)]
         converted = convert(self.weights, {}, fusions(self.fused, names, wanted))
-        found = {name.removeprefix(MODEL): each.shape for name, each in converted.tensors.items()}
+        found = {name.removeprefix(MODEL): tensor.shape for name, tensor in converted.tensors.items()}
         unfit = [name for name, shape in wanted.items() if found.get(name) != shape]
         if unfit:
             first = unfit[0]
@@ -80,7 +80,7 @@ def open_start(
     if (seed := numbers.get("seed")) != line.train.seed:
         works = "write its seed, or the samples that it trained come again"
         _refuse("train.seed", f"{seed}, as the run of the checkpoint has", f"{line.train.seed}", works)
-    weights = {name: each for name, each in folder.index().tensors.items() if name.startswith(MODEL)}
+    weights = {name: tensor for name, tensor in folder.index().tensors.items() if name.startswith(MODEL)}
     found = fusions(start.fused, [name.removeprefix(MODEL) for name in sorted(weights)], ())
     _require_rows(line, found, store, record)
     converted = f"; {len(found)} fused parameters are split or joined" if found else ""
@@ -132,4 +132,4 @@ def _require_rows(line: Line, found: Sequence[Fusion], store: ObjectStore, recor
 
 def _routes(optimizer: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     routes = optimizer.get("route", ())
-    yield from (each for each in routes if isinstance(each, Mapping) and each.get("split", "none") != "none")
+    yield from (route for route in routes if isinstance(route, Mapping) and route.get("split", "none") != "none")

@@ -36,9 +36,7 @@ def submit(ctx: RunContext) -> StageResult:
         text = f"{other.run.id} has trained this, and may not be published: this run, which may, trains it again"
         ctx.record_event("submit", "rules", text)
     limit = ctx.site.limits.active_runs
-    others = [
-        each.run.id for each in open_runs(ctx.store) if each.gang is not None and each.run.id != ctx.record.run.id
-    ]
+    others = [run.run.id for run in open_runs(ctx.store) if run.gang is not None and run.run.id != ctx.record.run.id]
     if ctx.record.gang is None and len(others) >= limit:
         raise CapacityError(
             f"limits.active_runs: wanted room for one more, found {len(others)} of {limit} open runs, the first"
@@ -101,7 +99,7 @@ def _record_environment(ctx: RunContext) -> None:
     if missed.read:
         names = ", ".join(missed.read)
         text = f"not passed on to the program: {names}; set them by [train.env], secrets as secret:env:NAME"
-        known = any(event.text == text for each in ctx.earlier_runs.reusable for event in each.events)
+        known = any(event.text == text for record in ctx.earlier_runs.reusable for event in record.events)
         ctx.record_event("submit", ENVIRONMENT, text, notify=not known)
     if missed.others:
         text = f"not passed on, and named by no code of the commit: {', '.join(missed.others)}"

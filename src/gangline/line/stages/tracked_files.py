@@ -65,12 +65,12 @@ class CommitPointers:
     @property
     def paths(self) -> tuple[str, ...]:
         """Paths of the code layer that they point at, files and folders."""
-        return tuple(each.path for each in self.pointers)
+        return tuple(pointer.path for pointer in self.pointers)
 
     @property
     def lfs_paths(self) -> tuple[str, ...]:
         """Paths of the code layer whose content is with Git LFS."""
-        return tuple(each.path for each in self.pointers if each.tool == "Git LFS")
+        return tuple(pointer.path for pointer in self.pointers if pointer.tool == "Git LFS")
 
     def is_of_text(self, path: str) -> bool:
         """Does `data.text` name this file of the code layer?"""
@@ -79,7 +79,9 @@ class CommitPointers:
 
     def is_of_code(self, pointer: Pointer, path: str) -> bool:
         """Does the code layer hold this file of the pointer? Outputs of stages where `project.include` names them."""
-        named = not pointer.is_output or any(_names(each, pointer) for each in self.named_globs(with_texts=False))
+        named = not pointer.is_output or any(
+            _names(named_glob, pointer) for named_glob in self.named_globs(with_texts=False)
+        )
         return named and self.selection.holds(path)
 
     def is_wanted(self, pointer: Pointer) -> bool:
@@ -87,8 +89,8 @@ class CommitPointers:
         choice = self.selection
         holds = choice.may_hold_files_of(pointer.path) if pointer.is_folder else choice.holds(pointer.path)
         if pointer.is_output:
-            return any(_names(each, pointer) for each in self.named_globs())
-        return holds or any(_names(each, pointer) for each in self._text_globs())
+            return any(_names(named_glob, pointer) for named_glob in self.named_globs())
+        return holds or any(_names(text_glob, pointer) for text_glob in self._text_globs())
 
     def named_globs(self, *, with_texts: bool = True) -> list[str]:
         """Globs of the line that begin with a name, from the top of the layer."""
@@ -103,20 +105,22 @@ class CommitPointers:
 
     def leave_out(self) -> str:
         """`leave it out: project.exclude = ["data/train.csv.dvc"]`."""
-        files = dict.fromkeys(self.from_folder(each.pointed_by) for each in self.pointers if not each.is_output)
-        shown = ", ".join(f'"{each}"' for each in list(files)[:_SHOWN])
+        files = dict.fromkeys(
+            self.from_folder(pointer.pointed_by) for pointer in self.pointers if not pointer.is_output
+        )
+        shown = ", ".join(f'"{file}"' for file in list(files)[:_SHOWN])
         return f"leave it out: project.exclude = [{shown}]"
 
     def _text_globs(self) -> list[str]:
-        return [posixpath.join(self.selection.folder, each) for each in self.texts]
+        return [posixpath.join(self.selection.folder, text) for text in self.texts]
 
     def __str__(self) -> str:
         """`3 files by DVC, 120 MB, md5 pinned`, the bytes where all pointers say theirs; empty where there are none."""
         shown = []
         for tool, digest in (("DVC", "md5"), ("Git LFS", "sha256")):
-            own = [each for each in self.pointers if each.tool == tool]
-            count = sum(each.num_files or 1 for each in own)
-            sizes = [each.size_bytes for each in own if each.size_bytes is not None]
+            own = [pointer for pointer in self.pointers if pointer.tool == tool]
+            count = sum(pointer.num_files or 1 for pointer in own)
+            sizes = [pointer.size_bytes for pointer in own if pointer.size_bytes is not None]
             size = f"{format_bytes(sum(sizes))}, " if len(sizes) == len(own) else ""
             if own:
                 shown.append(f"{num_files(count)} by {tool}, {size}{digest} pinned")
@@ -153,11 +157,11 @@ def find_pointers(repository: Repository, tree: str, line: Line, *, commit: str)
         ConfigError: A file of DVC is not valid.
     """
     choice = LayerSelection.of(line.project, repository)
-    found = [*choice.placed(repository.entries(tree)), *outside_files(repository, commit, choice)]
+    entries = [*choice.placed(repository.entries(tree)), *outside_files(repository, commit, choice)]
     texts = tuple(each.removeprefix("repo:") for each in line.data.text if each.startswith("repo:"))
-    files = {each.path: each for each in found if each.is_file}
+    files = {entry.path: entry for entry in entries if entry.is_file}
     wanted = CommitPointers(selection=choice, texts=texts)
-    of_dvc = (each for each in _of_dvc(repository, files, wanted) if each.path not in files)
+    of_dvc = (pointer for pointer in _of_dvc(repository, files, wanted) if pointer.path not in files)
     pointers = list(islice(chain(of_dvc, _of_lfs(repository, files, wanted)), MOST_FILES + 1))
     if not pointers:
         return wanted
@@ -256,12 +260,12 @@ class _Remotes:
 def _of_dvc(repository: Repository, files: Mapping[str, TreeEntry], wanted: CommitPointers) -> Iterator[Pointer]:
     left_out = wanted.selection.project.exclude
     pointing = [
-        each for path, each in files.items()
+        file for path, file in files.items()
         if is_dvc_file(path) and (wanted.texts or not any_matches(wanted.from_folder(path), left_out))
     ]  # fmt: skip
     contents = repository.blobs([each.blob for each in pointing]) if pointing else iter(())
-    for each, data in zip(pointing, contents, strict=True):
-        yield from filter(wanted.is_wanted, read_dvc_file(each.path, data))
+    for tree_entry, data in zip(pointing, contents, strict=True):
+        yield from filter(wanted.is_wanted, read_dvc_file(tree_entry.path, data))
     for path, entry in files.items():
         if posixpath.basename(path) != LOCK or not wanted.named_globs():
             continue
@@ -276,17 +280,18 @@ def _names(glob: str, pointer: Pointer) -> bool:
 
 
 def _of_lfs(repository: Repository, files: Mapping[str, TreeEntry], wanted: CommitPointers) -> Iterator[Pointer]:
-    attributes = [each.blob for path, each in files.items() if posixpath.basename(path) == _ATTRIBUTES]
-    if not attributes or not any(_LFS_FILTER in each for each in repository.blobs(attributes)):
+    attributes = [file.blob for path, file in files.items() if posixpath.basename(path) == _ATTRIBUTES]
+    if not attributes or not any(_LFS_FILTER in blob for blob in repository.blobs(attributes)):
         return
     small = [
-        each for path, each in files.items()
-        if each.size_bytes < LONGEST_POINTER and (wanted.selection.holds(path) or wanted.is_of_text(path))
+        file for path, file in files.items()
+        if file.size_bytes < LONGEST_POINTER and (wanted.selection.holds(path) or wanted.is_of_text(path))
     ]  # fmt: skip
-    for each, data in zip(small, repository.blobs([entry.blob for entry in small]), strict=True):
+    for tree_entry, data in zip(small, repository.blobs([entry.blob for entry in small]), strict=True):
         if (pointed := lfs_pointer(data)) is not None:
             yield Pointer(
-                path=each.path, kind="sha256", digest=pointed[0], size_bytes=pointed[1], pointed_by=each.path
+                path=tree_entry.path, kind="sha256", digest=pointed[0], size_bytes=pointed[1],
+                pointed_by=tree_entry.path
             )  # fmt: skip
 
 

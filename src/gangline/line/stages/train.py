@@ -151,7 +151,7 @@ def _store_export_names(ctx: RunContext, finished: FinishedGang) -> str | None:
 def _evaluations(finished: FinishedGang, seed: int) -> list[Any]:
     """What the program measured on which weights."""
     jobs = finished.result.jobs if finished.result else ()
-    return [to_plain(each) for job in jobs if job.seed == seed for each in job.evaluations]
+    return [to_plain(evaluation) for job in jobs if job.seed == seed for evaluation in job.evaluations]
 
 
 def _not_finite(finished: FinishedGang, seed: int) -> dict[str, str]:
@@ -182,10 +182,10 @@ def _record_unreported(
     judged = ctx.line.gate.quality
     names = [gate.metric for gate in judged if gate.metric not in reported]
     has_curve = has_curve or bool(judged and not names) or bool(ctx.line.project.metrics and reported)
-    if said := unreported_metrics.missing_metrics_text(
+    if metrics_text := unreported_metrics.missing_metrics_text(
         names, has_curve=has_curve, form="joined" if joined else "other", is_all=not (reported or has_curve or keeps)
     ):
-        ctx.record_event("train", UNREPORTED, said)
+        ctx.record_event("train", UNREPORTED, metrics_text)
 
 
 def _record_traceback(ctx: RunContext, finished: FinishedGang, ended: ProcessReport | None) -> None:
@@ -193,7 +193,7 @@ def _record_traceback(ctx: RunContext, finished: FinishedGang, ended: ProcessRep
     found = finished.end.evidence.get("traceback")
     if isinstance(found, dict):
         rank, said = clean(str(found.get("rank")), limit=10), clean(str(found.get("said")), limit=300)
-        if ended is not None and any(each.said and each.said in said for each in ended.failed):
+        if ended is not None and any(failure.said and failure.said in said for failure in ended.failed):
             return  # that of another process
         text = f"the program ended with exit 0, but the log of rank {rank} ends with a traceback: {said}"
         ctx.record_event("train", "program", text)
@@ -257,7 +257,7 @@ def _with_results(
 ) -> Record:  # fmt: skip
     assert record.plan is not None, record.run.id
     assert record.gang is not None, record.run.id
-    metrics = {name: each for name, each in measured.metrics.items() if name not in not_finite}
+    metrics = {name: metric for name, metric in measured.metrics.items() if name not in not_finite}
     if _other_gpus(record, record.ran):
         metrics.pop("mfu", None)  # a share of what other devices can do
     gang = replace(
@@ -308,7 +308,9 @@ def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
             plan = replace(plan, measured=earlier.plan.measured)
         metrics = {name: value for name, value in earlier.metrics.items() if name in TrainingResult.METRICS}
         artifacts = tuple(
-            each for each in earlier.artifacts if each.kind in {"metrics", "checkpoint", SAVE_KIND, OUTPUTS_KIND}
+            artifact
+            for artifact in earlier.artifacts
+            if artifact.kind in {"metrics", "checkpoint", SAVE_KIND, OUTPUTS_KIND}
         )
         return replace(
             record,

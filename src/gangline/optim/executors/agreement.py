@@ -26,12 +26,12 @@ class GradientAgreement:
         elementwise: The other parameters, with their names.
         raises: Does a gradient that is not finite end the step?
         """
-        matrices = {each.parameter: each.name for executor in executors for each in executor.parameters}
+        matrices = {parameter.parameter: parameter.name for executor in executors for parameter in executor.parameters}
         ordered = sorted({**matrices, **elementwise}.items(), key=lambda each: each[1])
-        self._parameters, self._names = [each for each, _ in ordered], [name for _, name in ordered]
-        self._elementwise = [place for place, each in enumerate(self._parameters) if each in elementwise]
-        place_of = {each: place for place, each in enumerate(self._parameters)}
-        self._places = [[place_of[each.parameter] for each in executor.parameters] for executor in executors]
+        self._parameters, self._names = [tensor for tensor, _ in ordered], [name for _, name in ordered]
+        self._elementwise = [place for place, parameter in enumerate(self._parameters) if parameter in elementwise]
+        place_of = {parameter: place for place, parameter in enumerate(self._parameters)}
+        self._places = [[place_of[parameter.parameter] for parameter in executor.parameters] for executor in executors]
         self._executors, self._raises = executors, raises
 
     @torch.no_grad()
@@ -50,11 +50,11 @@ class GradientAgreement:
         own = self._own()
         active, wild = [], set()
         for executor, places in zip(self._executors, self._places, strict=True):
-            found = own.to(local_part(executor.parameters[0].parameter).device, copy=True)
+            tensor = own.to(local_part(executor.parameters[0].parameter).device, copy=True)
             for exchange in executor.exchanges:
-                found = exchange.largest(found)
-            present, not_finite = found.bool().tolist()
-            active.append(frozenset(at for at, each in enumerate(places) if present[each] and not not_finite[each]))
+                tensor = exchange.largest(tensor)
+            present, not_finite = tensor.bool().tolist()
+            active.append(frozenset(at for at, place in enumerate(places) if present[place] and not not_finite[place]))
             wild |= {place for place, is_wild in enumerate(not_finite) if is_wild}
         if wild and self._raises:
             names = ", ".join(self._names[place] for place in sorted(wild)[:8])
@@ -64,13 +64,17 @@ class GradientAgreement:
     def _own(self) -> Tensor:
         """Two rows, a column for each parameter: has it a gradient here, and is that not finite?"""
         device = local_part(self._parameters[0]).device
-        found = torch.zeros((2, len(self._parameters)), dtype=torch.int32, device=device)
-        grads = {place: _values(each.grad) for place, each in enumerate(self._parameters) if each.grad is not None}
-        found[0, list(grads)] = 1
+        tensor = torch.zeros((2, len(self._parameters)), dtype=torch.int32, device=device)
+        grads = {
+            place: _values(parameter.grad)
+            for place, parameter in enumerate(self._parameters)
+            if parameter.grad is not None
+        }
+        tensor[0, list(grads)] = 1
         filled = {place: grad for place, grad in grads.items() if grad.numel()}
         if filled:
-            found[1, list(filled)] = _not_finite(list(filled.values()), device).to(torch.int32)
-        return found
+            tensor[1, list(filled)] = _not_finite(list(filled.values()), device).to(torch.int32)
+        return tensor
 
 
 def _not_finite(grads: list[Tensor], device: torch.device) -> Tensor:
@@ -89,17 +93,17 @@ def _not_finite(grads: list[Tensor], device: torch.device) -> Tensor:
 
 def _norms(grads: list[Tensor], order: float, device: torch.device) -> Tensor:
     norms = torch._foreach_norm(grads, order)  # noqa: SLF001  # one kernel, as torch's own clipping
-    return torch.stack([each.float().to(device) for each in norms])
+    return torch.stack([norm.float().to(device) for norm in norms])
 
 
 def step_without(optimizer: Optimizer, parameters: Collection[Tensor]) -> None:
     """A step that leaves `parameters` as they are."""
     grads = {each: each.grad for each in parameters}
-    for each in parameters:
-        each.grad = None
+    for parameter in parameters:
+        parameter.grad = None
     optimizer.step()
-    for each, grad in grads.items():
-        each.grad = grad
+    for tensor, grad in grads.items():
+        tensor.grad = grad
 
 
 def _values(grad: Tensor) -> Tensor:
@@ -128,8 +132,8 @@ def step_without_change(optimizer: Optimizer, parameters: Sequence[Tensor]) -> N
     grads, rates = [each.grad for each in every], [group["lr"] for group in optimizer.param_groups]
     for each in every:
         each.grad = None
-    for each in parameters:
-        each.grad = torch.zeros_like(each)
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
     for group in optimizer.param_groups:
         group["lr"] = 0.0
     optimizer.step()
@@ -144,7 +148,7 @@ def require_alike(name: str, kept: dict[str, Tensor], found: dict[str, Tensor]) 
     Raises:
         ConfigError: They differ in names or shapes.
     """
-    here, there = ({key: tuple(each.shape) for key, each in sorted(state.items())} for state in (kept, found))
+    here, there = ({key: tuple(tensor.shape) for key, tensor in sorted(state.items())} for state in (kept, found))
     if here != there:
         raise ConfigError(
             f"this optimizer keeps {here} of {name} on this rank, the state has {there}; load it with the rule and the "

@@ -75,8 +75,8 @@ class UpdateExchange:
         Returns:
             What came, one rank after the other.
         """
-        sizes = [sum(map(len, each)) for each in pieces]
-        sent = torch.cat([like.new_empty(0), *(part for each in pieces for part in each)])
+        sizes = [sum(map(len, piece)) for piece in pieces]
+        sent = torch.cat([like.new_empty(0), *(part for piece in pieces for part in piece)])
         if self.group is None:
             return Pending(sent, self.traffic)
         away = len(sent) - sizes[self.place]
@@ -140,9 +140,9 @@ class UpdateExchange:
         data = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(device)
         size = int(self.largest(torch.tensor([len(data)], device=device)))
         padded = torch.cat([data, data.new_zeros(size - len(data))])
-        found = padded.new_empty(size * self.ranks)
-        all_gather_single(found, padded, group=self.group)
-        return [bytes(each.tolist()).rstrip(b"\0").decode() for each in torch.split(found, size)]
+        tensor = padded.new_empty(size * self.ranks)
+        all_gather_single(tensor, padded, group=self.group)
+        return [bytes(part.tolist()).rstrip(b"\0").decode() for part in torch.split(tensor, size)]
 
     def _count(self, sent_bytes: float, padding_bytes: float = 0.0) -> None:
         self.traffic.calls += 1

@@ -36,24 +36,24 @@ class ForwardOverlap:
             ConfigError: Units or parameters are not of the model.
         """
         inside = set(model.modules())
-        if foreign := [type(each).__name__ for each in units if each not in inside]:
+        if foreign := [type(module).__name__ for module in units if module not in inside]:
             raise ConfigError(f"units of a forward pass are modules of its {type(model).__name__}, found {foreign[:8]}")
-        held = [_outside(model, units), *(frozenset(each.parameters()) for each in units)]
+        held = [_outside(model, units), *(frozenset(module.parameters()) for module in units)]
         if lost := frozenset[Tensor]().union(*buckets) - frozenset[Tensor]().union(*held):
-            shapes = sorted(str(tuple(each.shape)) for each in lost)
+            shapes = sorted(str(tuple(tensor.shape)) for tensor in lost)
             raise ConfigError(
                 f"the forward pass of {type(model).__name__} can wait for its own parameters alone, and this optimizer "
                 f"updates {len(lost)} others, of shapes {', '.join(shapes[:8])}; pass the model that has them all"
             )
-        self._uses = [[at for at, each in enumerate(buckets) if each & one] for one in held]
+        self._uses = [[at for at, bucket in enumerate(buckets) if bucket & one] for one in held]
         self._model, self._apply, self._seen = model, apply, dict[int, None]()
         self._first: list[int] = []
         """Number of buckets of that order that each unit waits for."""
         self.order: list[int] = []
         """Buckets in the order in which they are sent; empty before the first step."""
         _around(model, before=partial(self._before, 0), after=self._apply_all)
-        for at, each in enumerate(units, start=1):
-            _around(each, before=partial(self._before, at))
+        for at, unit in enumerate(units, start=1):
+            _around(unit, before=partial(self._before, at))
         model.register_state_dict_pre_hook(self._before_state)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         model.register_load_state_dict_pre_hook(self._before_state)  # type: ignore[no-untyped-call]  # likewise
 
@@ -94,9 +94,9 @@ class ForwardOverlap:
 
 def _outside(model: nn.Module, units: Sequence[nn.Module]) -> frozenset[Tensor]:
     """Parameters that modules outside of all `units` hold."""
-    inside = {inner for each in units for inner in each.modules()}
-    outer = [each for each in model.modules() if each not in inside]
-    return frozenset(parameter for each in outer for parameter in each.parameters(recurse=False))
+    inside = {inner for unit in units for inner in unit.modules()}
+    outer = [module for module in model.modules() if module not in inside]
+    return frozenset(parameter for module in outer for parameter in module.parameters(recurse=False))
 
 
 def _around(module: nn.Module, *, before: Callable[[], None], after: Callable[[], None] | None = None) -> None:

@@ -79,11 +79,11 @@ def holders_of(parameter: Tensor, replicas: Ranks) -> Holders:
     if not isinstance(parameter, DTensor):
         return Holders((_rank(),), replicas)
     mesh, coordinate = parameter.device_mesh, parameter.device_mesh.get_coordinate()
-    if coordinate is None or any(each.is_partial() for each in parameter.placements):
+    if coordinate is None or any(placement.is_partial() for placement in parameter.placements):
         raise ConfigError(
             f"a parameter of placements {parameter.placements} has no holders here; use Shard or Replicate"
         )
-    is_copied = [each.is_replicate() for each in parameter.placements]
+    is_copied = [placement.is_replicate() for placement in parameter.placements]
     hosts = _ranks_along(mesh, coordinate, [not each for each in is_copied])
     copies = _ranks_along(mesh, coordinate, is_copied)
     if len(copies) == 1 and set(replicas) & set(hosts) == {_rank()}:

@@ -51,14 +51,15 @@ class MatrixExecutor:
         self.repeats = copies.ranks // plan.ranks
         """Ranks that compute each update, so that no copy depends on another."""
         device, travels = local_part(parameters[0].parameter).device, _TRAVELS[plan.options.element_bytes]
-        place_of = {each.name: place for place, each in enumerate(parameters)}
+        place_of = {parameter.name: place for place, parameter in enumerate(parameters)}
         pieces = [
-            [overlap(held[place_of[each.matrix.fqn]], each.matrix, device) for held in parts] for each in plan.matrices
+            [overlap(held[place_of[matrix.matrix.fqn]], matrix.matrix, device) for held in parts]
+            for matrix in plan.matrices
         ]
         self._like = like = torch.empty(0, device=device, dtype=travels)
-        own = [each[hosts.place] for each in pieces]
-        self._exchange = HostExchange(pieces, [each.matrix.shape for each in plan.matrices], hosts, like)
-        self._publisher = UpdatePublisher(plan.buckets, [each.elements for each in own], copies, like)
+        own = [piece[hosts.place] for piece in pieces]
+        self._exchange = HostExchange(pieces, [matrix.matrix.shape for matrix in plan.matrices], hosts, like)
+        self._publisher = UpdatePublisher(plan.buckets, [piece.elements for piece in own], copies, like)
         self._updates = RankUpdates(
             parameters, plan, rule, own, owner=self._owner, host=hosts.place, prepares_all=prepares_all,
             travels=travels,
@@ -93,16 +94,20 @@ class MatrixExecutor:
     def owners(self) -> dict[Tensor, int]:
         """Parameters all of whose matrices have one owner, and that owner among the copies."""
         found: dict[str, set[int]] = {}
-        for each in self.plan.matrices:
-            found.setdefault(each.matrix.fqn, set()).add(each.owner)
-        return {each.parameter: min(found[each.name]) for each in self.parameters if len(found[each.name]) == 1}
+        for matrix in self.plan.matrices:
+            found.setdefault(matrix.matrix.fqn, set()).add(matrix.owner)
+        return {
+            parameter.parameter: min(found[parameter.name])
+            for parameter in self.parameters
+            if len(found[parameter.name]) == 1
+        }
 
     @property
     def published(self) -> tuple[frozenset[Tensor], ...]:
         """Parameters by bucket, of what `begin_step` returns."""
         if self.plan.ranks == 1:
             return ()
-        of = {each.name: each.parameter for each in self.parameters}
+        of = {parameter.name: parameter.parameter for parameter in self.parameters}
         return tuple(
             frozenset(of[self.plan.matrices[place].matrix.fqn] for place in bucket.places)
             for bucket in self.plan.buckets
@@ -112,10 +117,10 @@ class MatrixExecutor:
     def own_loads(self) -> dict[str, float]:
         """Planned seconds of this rank's updates in a step, by kind of matrix: its name without numbers."""
         found: dict[str, float] = {}
-        for each in self.plan.matrices:
-            if self._owner in (each.team or (each.owner,)) and each.host == self._hosts.place:
-                kind = re.sub(r"\d+", "*", " ".join(each.matrix.key).strip())
-                found[kind] = found.get(kind, 0.0) + each.seconds
+        for matrix in self.plan.matrices:
+            if self._owner in (matrix.team or (matrix.owner,)) and matrix.host == self._hosts.place:
+                kind = re.sub(r"\d+", "*", " ".join(matrix.matrix.key).strip())
+                found[kind] = found.get(kind, 0.0) + matrix.seconds
         return found
 
     def computed_by_all(self) -> int:
@@ -139,7 +144,7 @@ class MatrixExecutor:
         """
         self._updates.begin(inputs)
         names = {self.parameters[place].name for place in inputs.active}
-        self.wanted += self.repeats * sum(each.matrix.fqn in names for each in self.plan.matrices)
+        self.wanted += self.repeats * sum(matrix.matrix.fqn in names for matrix in self.plan.matrices)
         owned = self._update_local() if self._hosts.ranks == 1 else self._update_assembled()
         self._updates.prepare_others()
         return self._publisher.publish(owned, self._updates.apply) if self.plan.ranks > 1 else []
@@ -158,7 +163,9 @@ class MatrixExecutor:
                 owned[place] = update
         for slot in self._slots:
             whole = {place: self._updates.part(place).view(self.plan.matrices[place].matrix.shape) for place in slot}
-            self._receive_all({place: each.flatten() for place, each in self._updates.compute(whole).items()}, owned)
+            self._receive_all(
+                {place: tensor.flatten() for place, tensor in self._updates.compute(whole).items()}, owned
+            )
         return owned
 
     def _update_assembled(self) -> dict[int, Tensor]:
@@ -241,7 +248,7 @@ class HostExchange:
         """Send each host what it holds of the `updates` that this one computed; `received` takes what comes."""
         mine = group[self._hosts.place]
         pieces = [[_flatten(updates[place], self._pieces[place][peer]) for place in mine] for peer in range(len(group))]
-        received = [sum(self.own(each).elements for each in places) for places in group]
+        received = [sum(self.own(place).elements for place in places) for places in group]
         return self._hosts.all_to_all(pieces, self._like, received)
 
     def received(self, group: MicroGroup, scattered: Tensor) -> dict[int, Tensor]:

@@ -33,13 +33,17 @@ class OwnerReduction:
         del state
         buffer = bucket.buffer().div_(self._copies.ranks)
         pairs = list(zip(bucket.parameters(), bucket.gradients(), strict=True))
-        works = [self._copies.reduce(grad, self._owners[each]).work for each, grad in pairs if each in self._owners]
-        others = [grad for each, grad in pairs if each not in self._owners]
-        flat = torch.cat([each.flatten() for each in others]) if others else buffer.new_zeros(1)  # one work in any case
+        works = [
+            self._copies.reduce(grad, self._owners[tensor]).work for tensor, grad in pairs if tensor in self._owners
+        ]
+        others = [grad for tensor, grad in pairs if tensor not in self._owners]
+        flat = (
+            torch.cat([other.flatten() for other in others]) if others else buffer.new_zeros(1)
+        )  # one work in any case
         works.append(self._copies.sum(flat).work)
 
         def unpack(_: object) -> Tensor:
-            parts = torch.split(flat, [each.numel() for each in others]) if others else ()
+            parts = torch.split(flat, [other.numel() for other in others]) if others else ()
             for grad, part in zip(others, parts, strict=True):
                 grad.copy_(part.view_as(grad))
             return buffer

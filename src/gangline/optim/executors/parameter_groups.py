@@ -30,18 +30,19 @@ def require_groups(groups: Sequence[Group]) -> None:
             no matrix of its group, or there is no matrix.
     """
     names = Counter(name for each in groups for name in each.get("names", ()))
-    for each in groups:
-        if each.get("kind") not in ("matrix", "elementwise") or len(each.get("names", ())) != len(each["params"]):
+    for group in groups:
+        if group.get("kind") not in ("matrix", "elementwise") or len(group.get("names", ())) != len(group["params"]):
             raise ConfigError(
                 "each parameter group has kind 'matrix' or 'elementwise' and a name for each parameter, found "
-                f"{ {key: each[key] for key in ('kind', 'names') if key in each} }; partition_params makes such groups"
+                f"{ {key: group[key] for key in ('kind', 'names') if key in group} }; partition_params makes such"
+                " groups"
             )
     if twice := sorted(name for name, count in names.items() if count > 1):
         raise ConfigError(f"parameters in two groups: {', '.join(twice[:8])}")
     _require_one_name(groups)
-    for each in groups:
-        matrices = each["names"] if each["kind"] == "matrix" else ()
-        if unknown := sorted(each.get("splits", {}).keys() - {*matrices}):
+    for group in groups:
+        matrices = group["names"] if group["kind"] == "matrix" else ()
+        if unknown := sorted(group.get("splits", {}).keys() - {*matrices}):
             raise ConfigError(
                 f"splits name {', '.join(unknown[:8])}, and the group has no matrix of that name; it has "
                 f"{', '.join(sorted(matrices)[:8]) or 'none'}"
@@ -69,8 +70,10 @@ def matrix_parameters(groups: Sequence[Group]) -> Iterator[MatrixParameter]:
 
 def elementwise_names(groups: Sequence[Group]) -> dict[Tensor, str]:
     """Names of the parameters in groups of kind `elementwise`."""
-    others = [each for each in groups if each["kind"] == "elementwise"]
-    return {parameter: name for each in others for parameter, name in zip(each["params"], each["names"], strict=True)}
+    others = [group for group in groups if group["kind"] == "elementwise"]
+    return {
+        parameter: name for other in others for parameter, name in zip(other["params"], other["names"], strict=True)
+    }
 
 
 def options_by_parameter(groups: Sequence[Group]) -> dict[Tensor, Group]:
@@ -104,13 +107,13 @@ def gather_parts(
     Raises:
         ConfigError: Their parts of a parameter do not make up the whole.
     """
-    own = json.dumps([asdict(own_part(each.parameter)) for each in parameters])
+    own = json.dumps([asdict(own_part(matrix_parameter.parameter)) for matrix_parameter in parameters])
     found = [[Part.of(each) for each in json.loads(text)] for text in hosts.texts(own, device)]
-    for at, each in enumerate(parameters):
+    for at, parameter in enumerate(parameters):
         held = sum(parts[at].elements for parts in found)
-        if held != each.parameter.numel():
+        if held != parameter.parameter.numel():
             raise ConfigError(
-                f"{each.name} of shape {tuple(each.parameter.shape)} is cut over {hosts.ranks} ranks that hold {held} "
-                "elements together; a matrix optimizer needs every element on one of them"
+                f"{parameter.name} of shape {tuple(parameter.parameter.shape)} is cut over {hosts.ranks} ranks that"
+                f" hold {held} elements together; a matrix optimizer needs every element on one of them"
             )
     return found

@@ -81,13 +81,15 @@ class RankUpdates:
         self._parameters, self._plan, self._rule, self._pieces = parameters, plan, rule, pieces
         self._owner, self._host, self._travels = owner, host, travels
         self._computes_in = torch.promote_types(travels, torch.float32)
-        at = {each.name: place for place, each in enumerate(parameters)}
-        self._parameter_of = [at[each.matrix.fqn] for each in plan.matrices]
+        at = {parameter.name: place for place, parameter in enumerate(parameters)}
+        self._parameter_of = [at[planned_matrix.matrix.fqn] for planned_matrix in plan.matrices]
         self._matrices_of: list[list[PlannedMatrix]] = [[] for _ in parameters]
         for place, matrix in zip(self._parameter_of, plan.matrices, strict=True):
             self._matrices_of[place].append(matrix)
         owned = zip(self._parameter_of, plan.matrices, strict=True)
-        self._owned_matrices = Counter(parameter for parameter, each in owned if each.owner == owner)
+        self._owned_matrices = Counter(
+            parameter for parameter, planned_matrix in owned if planned_matrix.owner == owner
+        )
         self._keeps = set(range(len(parameters))) if prepares_all else set(self._owned_matrices)
         self.computed = 0
         """Updates that this rank computed since the start: one per matrix and step."""
@@ -140,7 +142,7 @@ class RankUpdates:
 
     def compute(self, whole: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Updates of whole matrices, in the dtype that travels."""
-        found = {place: torch.zeros_like(each) for place, each in whole.items() if not self._is_active(place)}
+        found = {place: torch.zeros_like(tensor) for place, tensor in whole.items() if not self._is_active(place)}
         for batch in self._batches([place for place in whole if self._is_active(place)]):
             start = perf_counter()
             updates = self._rule.compute(
@@ -192,15 +194,15 @@ class RankUpdates:
         return [kind[start : start + size] for kind in kinds.values() for start in range(0, len(kind), size)]
 
     def _prepare(self, parameter: int) -> Tensor:
-        each = self._parameters[parameter]
-        stored, grad = local_part(each.parameter), each.parameter.grad
+        matrix_parameter = self._parameters[parameter]
+        stored, grad = local_part(matrix_parameter.parameter), matrix_parameter.parameter.grad
         gradient = torch.zeros_like(stored) if grad is None else local_part(grad)
-        held = self._step.state_of(each.parameter)
+        held = self._step.state_of(matrix_parameter.parameter)
         state = {name: local_part(held[name]) for name in self._names(self._plan.matrices[0], "sharded")}
-        rows = _by_rows(self._rule.prepare(gradient, state, self._step.options_of(each.parameter)))
+        rows = _by_rows(self._rule.prepare(gradient, state, self._step.options_of(matrix_parameter.parameter)))
         if self._step.files is not None and any(_share_memory(rows, kept) for kept in state.values()):
             rows = rows.clone()  # what is sent is read once the state has left
-        self._used(each.parameter)
+        self._used(matrix_parameter.parameter)
         return rows
 
     def _used(self, parameter: Tensor) -> None:

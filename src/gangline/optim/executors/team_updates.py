@@ -42,10 +42,12 @@ class Team:
         start, stop = cuts[self._exchange.place]
         part = compute(wide[:, start:stop].contiguous(), self._total)
         size = rows * max(stop - start for start, stop in cuts)
-        found = torch.split(self._exchange.all_gather(part.flatten(), size).wait(), size)
+        tensors = torch.split(self._exchange.all_gather(part.flatten(), size).wait(), size)
         if not self.is_led:
             return None
-        parts = [each[: rows * (stop - start)].view(rows, -1) for each, (start, stop) in zip(found, cuts, strict=True)]
+        parts = [
+            tensor[: rows * (stop - start)].view(rows, -1) for tensor, (start, stop) in zip(tensors, cuts, strict=True)
+        ]
         update = torch.cat(parts, dim=1)
         return (update.mT if is_tall else update).contiguous()
 
@@ -67,7 +69,7 @@ def teams_of(
         process_groups: That exist already.
     """
     found: dict[Sequence[int], Team] = {}
-    for team in sorted({each.team for each in plan.matrices if copies.place in each.team}):
+    for team in sorted({matrix.team for matrix in plan.matrices if copies.place in matrix.team}):
         members = sorted(team)
         exchange = UpdateExchange(process_groups.of(tuple(ranks[place] for place in members)))
         exchange.traffic = copies.traffic

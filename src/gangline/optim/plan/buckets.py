@@ -108,18 +108,18 @@ OUTSIDE = -1
 def blocks_of(matrices: Sequence[LogicalMatrix]) -> tuple[int, ...]:
     """Number of the block of each matrix, or `OUTSIDE`."""
     held = Counter[str]()
-    for each in matrices:
-        held.update({path: int(each.elements.value) for path, _ in _lists(each.fqn)})
+    for matrix in matrices:
+        held.update({path: int(matrix.elements.value) for path, _ in _lists(matrix.fqn)})
     most = max(held, key=lambda path: (held[path], -path.count("."), path), default=None)
-    return tuple(dict(_lists(each.fqn)).get(most or "", OUTSIDE) for each in matrices)
+    return tuple(dict(_lists(logical_matrix.fqn)).get(most or "", OUTSIDE) for logical_matrix in matrices)
 
 
 def before_use(matrices: Sequence[LogicalMatrix], buckets: Sequence[Sequence[int]]) -> dict[int, float]:
     """Buckets by their place in `buckets`, in the order of first use, each with the share of all elements that is in
     blocks before that use: about the share of a forward pass that is computed by then."""
     block, sizes = blocks_of(matrices), dict[int, float]()
-    for each, number in zip(matrices, block, strict=True):
-        sizes[number] = sizes.get(number, 0.0) + each.elements.value
+    for matrix, number in zip(matrices, block, strict=True):
+        sizes[number] = sizes.get(number, 0.0) + matrix.elements.value
     total, upto, before = sum(sizes.values()), 0.0, {OUTSIDE: 0.0}
     for number in sorted(sizes.keys() - {OUTSIDE}):
         before[number] = upto / total

@@ -50,13 +50,13 @@ def _model_order(matrices: Sequence[LogicalMatrix]) -> tuple[LogicalMatrix, ...]
     """
     if not matrices:
         raise ConfigError("the matrix rule has no matrix; check exclude and match, or use an elementwise rule alone")
-    if twice := sorted(key for key, count in Counter(each.key for each in matrices).items() if count > 1):
+    if twice := sorted(key for key, count in Counter(matrix.key for matrix in matrices).items() if count > 1):
         raise ConfigError(f"claimed twice by matrix rules: {', '.join(' '.join(key).strip() for key in twice[:8])}")
 
     def natural(fqn: str) -> list[tuple[int, str]]:
         return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", fqn)]
 
-    return tuple(sorted(matrices, key=lambda each: (natural(each.fqn), each.rows[:1], each.key)))
+    return tuple(sorted(matrices, key=lambda matrix: (natural(matrix.fqn), matrix.rows[:1], matrix.key)))
 
 
 def _element_bytes(rule: RuleSpec, dtype: str) -> int:
@@ -72,18 +72,18 @@ class _Builder:
         self, matrices: tuple[LogicalMatrix, ...], rule: RuleSpec, ranks: int, hosts: int, options: PlanOptions
     ) -> None:
         self._matrices, self._rule, self._ranks, self._hosts, self._options = matrices, rule, ranks, hosts, options
-        counts = Counter(each.shape for each in matrices)
+        counts = Counter(matrix.shape for matrix in matrices)
         by_shape = {shape: self._cost(shape, count) for shape, count in counts.items()}
-        self._seconds = [by_shape[each.shape][0] for each in matrices]
-        self._refresh = [by_shape[each.shape][1] for each in matrices]
-        self._state = [by_shape[each.shape][2] for each in matrices]
+        self._seconds = [by_shape[matrix.shape][0] for matrix in matrices]
+        self._refresh = [by_shape[matrix.shape][1] for matrix in matrices]
+        self._state = [by_shape[matrix.shape][2] for matrix in matrices]
         self._items = [
-            WorkItem(key=each.key, cost=Seconds(seconds), owner_bytes=Bytes(state))
-            for each, seconds, state in zip(matrices, self._seconds, self._state, strict=True)
+            WorkItem(key=matrix.key, cost=Seconds(seconds), owner_bytes=Bytes(state))
+            for matrix, seconds, state in zip(matrices, self._seconds, self._state, strict=True)
         ]
         self._hosted = [
-            HostItem(key=each.key, seconds=Seconds(seconds), hosted=each.size(options.element_bytes))
-            for each, seconds in zip(matrices, self._seconds, strict=True)
+            HostItem(key=matrix.key, seconds=Seconds(seconds), hosted=matrix.size(options.element_bytes))
+            for matrix, seconds in zip(matrices, self._seconds, strict=True)
         ]
 
     def build(self) -> OptimPlan:
@@ -91,7 +91,7 @@ class _Builder:
         self._check_oversize()
         if self._options.team == "auto":
             return self._with_teams()
-        found = [(each, self._groups(each.owners)) for each in self._geometries()]
+        found = [(plan, self._groups(plan.owners)) for plan in self._geometries()]
         geometry, groups = min(found, key=lambda each: max(plan.times.total_seconds for plan in each[1]))
         return self._plan(geometry, [plan.groups for plan in groups])
 
@@ -109,9 +109,9 @@ class _Builder:
         return seconds, device.refresh_seconds(rule, shape).value, state
 
     def _check_oversize(self) -> None:
-        large = [each for each in self._hosted if each.hosted.value > self._options.c_max_bytes]
+        large = [item for item in self._hosted if item.hosted.value > self._options.c_max_bytes]
         if large and self._hosts > 1 and self._options.oversize == "error":
-            first = max(large, key=lambda each: each.hosted)
+            first = max(large, key=lambda item: item.hosted)
             raise ConfigError(
                 f"{' '.join(first.key).strip()} needs {format_bytes(first.hosted.value)} on its host, c_max_bytes"
                 f" allows {format_bytes(self._options.c_max_bytes)}; use c_max_bytes = {first.hosted.value:.0f}, or "
@@ -120,9 +120,11 @@ class _Builder:
 
     def _problem(self) -> GeometryProblem:
         most = self._options.most_elements
-        found = block_buckets(self._matrices) if most is None else buckets(self._matrices, Elements(most * self._hosts))
+        buffers = (
+            block_buckets(self._matrices) if most is None else buckets(self._matrices, Elements(most * self._hosts))
+        )
         return GeometryProblem(
-            items=self._items, buckets=found, ranks=self._ranks, alpha=self._options.alpha,
+            items=self._items, buckets=buffers, ranks=self._ranks, alpha=self._options.alpha,
             memory=self._options.memory, rate=self._options.sync,
             element_bytes=self._options.element_bytes / self._hosts,
         )  # fmt: skip
@@ -130,7 +132,7 @@ class _Builder:
     def _geometries(self) -> list[GeometryPlan]:
         """The best geometry, then G3 of a map over owners and hosts together where that is allowed."""
         problem, choice = self._problem(), self._options.geometry
-        if not all(each.is_contiguous for each in self._matrices):
+        if not all(matrix.is_contiguous for matrix in self._matrices):
             if choice not in ("auto", "owner"):
                 raise ConfigError(
                     f"geometry = {choice!r} needs fragments of contiguous rows, and interleaved ones are among them;"
@@ -155,15 +157,15 @@ class _Builder:
         for at in falling(self._items):
             of_rank[owners[at]].append(at)
         planned: dict[tuple[tuple[float, float], ...], GroupPlan] = {}
-        found = []
+        plans = []
         for places in of_rank:
             alike = tuple((self._hosted[at].seconds.value, self._hosted[at].hosted.value) for at in places)
             if alike not in planned:
                 planned[alike] = self._groups_of(places)
             by_position = planned[alike].groups
             groups = tuple(tuple(tuple(places[at] for at in host) for host in group) for group in by_position)
-            found.append(replace(planned[alike], groups=groups))
-        return found
+            plans.append(replace(planned[alike], groups=groups))
+        return plans
 
     def _groups_of(self, places: Sequence[int]) -> GroupPlan:
         """Groups of one owner, by position in `places`; without hosts to share with there is nothing to exchange."""
@@ -226,7 +228,7 @@ class _Builder:
         if self._rule.refresh_every == 1 or not any(self._refresh) or self._options.refresh == "together":
             return [0] * len(places)
         refreshes = [
-            WorkItem(key=each.key, cost=Seconds(cost)) for each, cost in zip(self._items, self._refresh, strict=True)
+            WorkItem(key=item.key, cost=Seconds(cost)) for item, cost in zip(self._items, self._refresh, strict=True)
         ]
         return stagger(refreshes, places, ranks=self._ranks * self._hosts, every=self._rule.refresh_every)
 
@@ -248,7 +250,7 @@ def stagger(items: Sequence[WorkItem], owners: Sequence[int], *, ranks: int, eve
         mine = [at for at, owner in enumerate(owners) if owner == rank]
         work = [items[at] for at in mine]
         packed = largest_first(work, every)
-        loads = loads_of(packed, [each.cost.value for each in work], every)
+        loads = loads_of(packed, [item.cost.value for item in work], every)
         order = sorted(range(every), key=lambda phase: (-loads[phase], phase))
         for at, phase in zip(mine, packed, strict=True):
             phases[at] = order.index(phase)

@@ -71,12 +71,12 @@ def _slowest(plans: Sequence[OptimPlan]) -> int:
 def rank_table(plan: OptimPlan) -> list[str]:
     """Lines of a table: who computes how much, the most loaded rank first, as far as MOST_RANKS."""
     shares = rank_shares(plan)
-    mean = sum(each.seconds for each in shares) / len(shares)
+    mean = sum(share.seconds for share in shares) / len(shares)
     lines = [f"{'owner':>5}  {'host':>4}  {'matrices':>8}  {'compute':>11}  {'of mean':>7}  {'of matrices':>11}"]
     lines += [
-        f"{each.owner:5}  {each.host:4}  {each.matrices:8,}  {_ms(each.seconds):>11}  {each.seconds / mean:7.2f}  "
-        f"{format_bytes(each.matrix_bytes):>11}"
-        for each in shares[:MOST_RANKS]
+        f"{share.owner:5}  {share.host:4}  {share.matrices:8,}  {_ms(share.seconds):>11}  {share.seconds / mean:7.2f}  "
+        f"{format_bytes(share.matrix_bytes):>11}"
+        for share in shares[:MOST_RANKS]
     ]
     if rest := shares[MOST_RANKS:]:
         lines.append(f"and {_count(len(rest), 'rank')} with {_ms(rest[-1].seconds)} to {_ms(rest[0].seconds)}")
@@ -94,7 +94,7 @@ def _head(plan: OptimPlan) -> str:
 def _costs(plan: OptimPlan) -> str:
     """Where the seconds of updates come from."""
     device = plan.options.device
-    shapes = {tuple(sorted(each.matrix.shape)) for each in plan.matrices}
+    shapes = {tuple(sorted(matrix.matrix.shape)) for matrix in plan.matrices}
     known = {
         row.shape for row in device.table
         if (row.rule, row.dtype) == (plan.rule, plan.dtype) and row.batch <= plan.options.batch
@@ -129,7 +129,7 @@ def _groups(plan: OptimPlan) -> str:
     if plan.hosts == 1:
         return ""
     counts = [len(groups) for groups in plan.groups]
-    sizes = [each.matrix.size(plan.options.element_bytes).value for each in plan.matrices]
+    sizes = [matrix.matrix.size(plan.options.element_bytes).value for matrix in plan.matrices]
     largest = max(sum(sizes[at] for at in host) for groups in plan.groups for group in groups for host in group)
     return (
         f"groups   {min(counts)} to {max(counts)} of an owner, slots up to {format_bytes(largest)} "
@@ -140,16 +140,16 @@ def _groups(plan: OptimPlan) -> str:
 def _phases(plan: OptimPlan, times: StepPrediction, averaged: bool) -> str:
     """Bytes that a rank sends, and how long that takes."""
     found = [
-        f"{each.name} {format_bytes(each.sent_bytes)} {_ms(each.seconds)}"
-        for each in phases(plan, times, averaged=averaged)
-        if each.sent_bytes
+        f"{phase.name} {format_bytes(phase.sent_bytes)} {_ms(phase.seconds)}"
+        for phase in phases(plan, times, averaged=averaged)
+        if phase.sent_bytes
     ]
     return f"phases   {', '.join(found)} (sent by a rank)" if found else ""
 
 
 def _rates(plan: OptimPlan, is_forecast: bool) -> str:
     """Where the milliseconds of phases come from."""
-    found = [each for each in assumed_rates(plan) if not (is_forecast and "copies" in each)]
+    found = [rate for rate in assumed_rates(plan) if not (is_forecast and "copies" in rate)]
     by_forecast = "; among copies as the forecast counts" if is_forecast and plan.ranks > 1 else ""
     if not found:
         return f"rates    {by_forecast.removeprefix('; ')}" if by_forecast else ""
@@ -184,14 +184,14 @@ def _ms(seconds: float) -> str:
 
 
 def _unusual(plan: OptimPlan, times: StepPrediction) -> list[str]:
-    oversize = [each for each in plan.matrices if each.is_oversize]
-    shared = [each for each in plan.matrices if each.team]
+    oversize = [matrix for matrix in plan.matrices if matrix.is_oversize]
+    shared = [matrix for matrix in plan.matrices if matrix.team]
     lines = []
     if oversize:
         first = " ".join(oversize[0].matrix.key).strip()
         lines.append(f"oversize {len(oversize)} matrices above c_max have slots of their own, the first is {first}")
     if shared:
-        sizes = sorted({len(each.team) for each in shared})
+        sizes = sorted({len(matrix.team) for matrix in shared})
         lines.append(
             f"teams    {len(shared)} matrices are shared by {' or '.join(map(str, sizes))} owners: not bitwise equal"
             " to one owner's updates"

@@ -91,19 +91,19 @@ def choose_geometry(problem: GeometryProblem, choice: GeometryChoice = "auto") -
     Raises:
         ConfigError: No map of that geometry keeps within the owner memory, or `permuted` would pad too much.
     """
-    found, refused = [], None
+    plans, refused = [], None
     for kind in _PREFERRED:
         if choice in ("auto", kind):
             try:
-                found += [plan for plan in _CANDIDATES[kind](problem) if keeps_memory(problem, plan)]
+                plans += [plan for plan in _CANDIDATES[kind](problem) if keeps_memory(problem, plan)]
             except ConfigError as error:  # another geometry may keep within it
                 refused = error
-    if not found:
+    if not plans:
         raise refused or ConfigError(
             f"no plan of geometry {choice!r} on {problem.ranks} ranks keeps within owner_memory_bytes and pads less"
             f" than {MOST_PADDING:.1f} times; use geometry = 'auto' or 'owner'"
         )
-    return min(found, key=lambda each: (round(each.objective, 9), round(each.seconds, 9)))
+    return min(plans, key=lambda geometry_plan: (round(geometry_plan.objective, 9), round(geometry_plan.seconds, 9)))
 
 
 def keeps_memory(problem: GeometryProblem, plan: GeometryPlan) -> bool:
@@ -115,15 +115,15 @@ def keeps_memory(problem: GeometryProblem, plan: GeometryPlan) -> bool:
 def _contiguous(problem: GeometryProblem) -> list[GeometryPlan]:
     """Geometry by the paper's cuts, of elements and of costs in picoseconds."""
     by_cost = [[1 + int(1e12 * problem.items[at].cost.value) for at in bucket.places] for bucket in problem.buckets]
-    found = []
+    geometry_plans = []
     for sizes in ([bucket.sizes for bucket in problem.buckets], by_cost):
         sliced = alpha_greedy(sizes, problem.ranks, problem.alpha)
         plans = [
             _bucket("contiguous", bucket, owners, problem.ranks)
             for bucket, owners in zip(problem.buckets, sliced, strict=True)
         ]
-        found.append(_priced(problem, plans))
-    return found
+        geometry_plans.append(_priced(problem, plans))
+    return geometry_plans
 
 
 def _owner(problem: GeometryProblem) -> list[GeometryPlan]:

@@ -116,12 +116,12 @@ def plan_groups(items: Sequence[HostItem], hosts: int, *, c_max: Bytes, rate: Ho
     """
     if not items:
         return GroupPlan(groups=(), times=run_pipeline(()))
-    found = [
+    plans = [
         GroupPlan(groups=groups, times=run_pipeline(group_times(items, groups, rate)))
         for budget in budgets(items, c_max)
         for groups in (grown(items, hosts, budget), slotted(items, hosts, budget))
     ]
-    return min(found, key=lambda each: (each.times.total_seconds, each.calls))
+    return min(plans, key=lambda plan: (plan.times.total_seconds, plan.calls))
 
 
 def budgets(items: Sequence[HostItem], c_max: Bytes) -> Iterator[Bytes]:
@@ -140,12 +140,12 @@ def group_times(
     items: Sequence[HostItem], groups: Sequence[MicroGroup], rate: HostExchangeRate
 ) -> tuple[GroupTimes, ...]:
     """Seconds of each group."""
-    found = []
+    times = []
     for group in groups:
         exchange = rate.seconds(Bytes(max(sum(items[at].hosted.value for at in host) for host in group)))
         compute = tuple(sum(items[at].seconds.value for at in host) for host in group)
-        found.append(GroupTimes(gather_seconds=exchange, compute_seconds=compute, scatter_seconds=exchange))
-    return tuple(found)
+        times.append(GroupTimes(gather_seconds=exchange, compute_seconds=compute, scatter_seconds=exchange))
+    return tuple(times)
 
 
 def grown(items: Sequence[HostItem], hosts: int, budget: Bytes) -> tuple[MicroGroup, ...]:

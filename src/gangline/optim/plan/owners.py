@@ -129,8 +129,8 @@ def _first_map(items: Sequence[WorkItem], ranks: int, memory: Bytes | None) -> l
         return largest_first(items, ranks, memory=memory)
     except NoRoomError as error:
         assert memory is not None, "without a limit all ranks have room"
-        held = [each.owner_bytes.value for each in items]
-        by_bytes = [WorkItem(key=each.key, cost=Flops(each.owner_bytes.value)) for each in items]
+        held = [item.owner_bytes.value for item in items]
+        by_bytes = [WorkItem(key=item.key, cost=Flops(item.owner_bytes.value)) for item in items]
         needs = []
         for owners in (owner_map(items, ranks).owners, owner_map(by_bytes, ranks).owners):
             need = max(loads_of(owners, held, ranks))
@@ -246,9 +246,9 @@ def least_makespan(costs: Sequence[float], ranks: int) -> float:
     # some rank has k + 1 of the k R + 1 largest items, at least the k + 1 smallest of them
     pigeonhole = max((sums[last + 1] - sums[last - last // ranks] for last in range(0, len(costs), ranks)), default=0)
     floor = max(max(costs, default=0), pigeonhole)
-    if not any(costs) or not all(isinstance(each, int) for each in costs):
+    if not any(costs) or not all(isinstance(cost, int) for cost in costs):
         return max(floor, sum(costs) / ranks)
-    whole = [int(each) for each in costs]
+    whole = [int(cost) for cost in costs]
     return _smallest_sum(whole, max(int(floor), -(-sum(whole) // ranks)))
 
 

@@ -89,7 +89,7 @@ def phases(plan: OptimPlan, times: StepPrediction, *, averaged: bool) -> tuple[P
     """
     passes = 2 if averaged else 1
     hosted = max(
-        sum(each.matrix.size(plan.options.element_bytes).value for each in plan.matrices if each.owner == owner)
+        sum(matrix.matrix.size(plan.options.element_bytes).value for matrix in plan.matrices if matrix.owner == owner)
         for owner in range(plan.ranks)
     )
     moved = hosted * (plan.hosts - 1) / plan.hosts**2
@@ -100,27 +100,27 @@ def phases(plan: OptimPlan, times: StepPrediction, *, averaged: bool) -> tuple[P
         Phase(name="scatter", sent_bytes=moved, seconds=times.exchange_seconds / 2),
         Phase(name="updates", sent_bytes=sent_updates(plan), seconds=times.publish_seconds),
     )
-    return tuple(each for each in found if each.seconds or each.sent_bytes)
+    return tuple(phase for phase in found if phase.seconds or phase.sent_bytes)
 
 
 def rank_shares(plan: OptimPlan) -> tuple[PlannedShare, ...]:
     """Shares of every rank, the most loaded first."""
     ranks = plan.ranks * plan.hosts
     counts, seconds, sizes = [0] * ranks, [0.0] * ranks, [0.0] * ranks
-    for each in plan.matrices:
-        for owner in each.team or (each.owner,):
-            rank = owner * plan.hosts + each.host
+    for matrix in plan.matrices:
+        for owner in matrix.team or (matrix.owner,):
+            rank = owner * plan.hosts + matrix.host
             counts[rank] += 1
-            seconds[rank] += each.seconds
-            sizes[rank] += each.matrix.size(plan.options.element_bytes).value
-    found = [
+            seconds[rank] += matrix.seconds
+            sizes[rank] += matrix.matrix.size(plan.options.element_bytes).value
+    shares = [
         PlannedShare(
             owner=rank // plan.hosts, host=rank % plan.hosts, matrices=counts[rank], seconds=seconds[rank],
             matrix_bytes=sizes[rank],
         )
         for rank in range(ranks)
     ]  # fmt: skip
-    return tuple(sorted(found, key=lambda each: (-each.seconds, each.owner, each.host)))
+    return tuple(sorted(shares, key=lambda share: (-share.seconds, share.owner, share.host)))
 
 
 def assumed_rates(plan: OptimPlan) -> tuple[str, ...]:

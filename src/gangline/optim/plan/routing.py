@@ -40,22 +40,22 @@ def route_parameters(
             matrices as its route says, two routes match one, or a route matches none.
     """
     for route in routes:
-        if not is_part and not any(fnmatchcase(each.name, route.match) for each in parameters):
+        if not is_part and not any(fnmatchcase(parameter.name, route.match) for parameter in parameters):
             raise ConfigError(
                 f"optimizer.route: {route.match!r} matches no parameter; {_nearest(route.match, parameters)}"
             )
-    found = tuple(_routed(each, exclude, routes) for each in parameters)
-    if not any(each.kind == "matrix" for each in found):
+    routed_parameters = tuple(_routed(parameter, exclude, routes) for parameter in parameters)
+    if not any(parameter.kind == "matrix" for parameter in routed_parameters):
         raise ConfigError(
-            f"the matrix rule has no matrix among {len(found)} parameters; check exclude and route, or use an "
-            "elementwise rule alone"
+            f"the matrix rule has no matrix among {len(routed_parameters)} parameters; check exclude and route, or use "
+            "an elementwise rule alone"
         )
-    return found
+    return routed_parameters
 
 
 def _nearest(match: str, parameters: Sequence[NamedParameter]) -> str:
     """Names that the pattern may be meant for, else the first ones."""
-    names = [each.name for each in parameters]
+    names = [parameter.name for parameter in parameters]
     if near := get_close_matches(match, names, n=2, cutoff=0.7):
         return f"did you mean {' or '.join(near)}?"
     return f"there are {', '.join(names[:4])} and {max(0, len(names) - 4)} more"
@@ -93,10 +93,10 @@ def split_of(route: Route) -> FragmentSplit:
 def explain_routing(routed: Sequence[RoutedParameter]) -> str:
     """A line per kind of parameter: names without numbers, how many, shape, who updates it and why."""
     rows: dict[tuple[str, ...], int] = {}
-    for each in routed:
-        name = ".".join("*" if part.isdigit() else part for part in each.parameter.name.split("."))
-        split = f" as {each.split.kind}" if each.split.kind != "none" else ""
-        row = (name, " x ".join(map(str, each.parameter.shape)), each.kind + split, each.reason)
+    for parameter in routed:
+        name = ".".join("*" if part.isdigit() else part for part in parameter.parameter.name.split("."))
+        split = f" as {parameter.split.kind}" if parameter.split.kind != "none" else ""
+        row = (name, " x ".join(map(str, parameter.parameter.shape)), parameter.kind + split, parameter.reason)
         rows[row] = rows.get(row, 0) + 1
     table = [(f"{count} x {row[0]}" if count > 1 else row[0], *row[1:]) for row, count in rows.items()]
     widths = [max(len(row[at]) for row in table) for at in range(3)]

@@ -48,17 +48,19 @@ def simulate(
     forward pass that may hide updates, which they do where the plan has them travel during it."""
     items = [
         HostItem(
-            key=each.matrix.key, seconds=Seconds(each.seconds), hosted=each.matrix.size(plan.options.element_bytes)
+            key=matrix.matrix.key,
+            seconds=Seconds(matrix.seconds),
+            hosted=matrix.matrix.size(plan.options.element_bytes),
         )
-        for each in plan.matrices
+        for matrix in plan.matrices
     ]
     pipelines = [_pipeline(plan, items, groups, exchange or plan.options.exchange) for groups in plan.groups]
-    slowest = max(pipelines, key=lambda each: each.total_seconds)
+    slowest = max(pipelines, key=lambda pipeline: pipeline.total_seconds)
     gradients, updates = _sync_seconds(plan, sync or plan.options.sync)
     hides = forward_seconds if plan.options.overlap == "forward" else 0.0
-    order = before_use([each.matrix for each in plan.matrices], [bucket.places for bucket in plan.buckets])
-    places = [each.owner * plan.hosts + each.host for each in plan.matrices]
-    refreshes = loads_of(places, [each.refresh_seconds for each in plan.matrices], plan.ranks * plan.hosts)
+    order = before_use([matrix.matrix for matrix in plan.matrices], [bucket.places for bucket in plan.buckets])
+    places = [matrix.owner * plan.hosts + matrix.host for matrix in plan.matrices]
+    refreshes = loads_of(places, [matrix.refresh_seconds for matrix in plan.matrices], plan.ranks * plan.hosts)
     return StepPrediction(
         sync_seconds=gradients, compute_seconds=slowest.compute_seconds, exchange_seconds=slowest.exchange_seconds,
         step_seconds=slowest.total_seconds, publish_seconds=sum(updates),
@@ -108,5 +110,5 @@ def outstanding_bytes(plan: OptimPlan) -> float:
 
 def largest_bucket(plan: OptimPlan) -> int:
     """Elements of a rank in the largest bucket, without padding."""
-    elements = (sum(plan.matrices[at].matrix.elements.value for at in each.places) for each in plan.buckets)
+    elements = (sum(plan.matrices[at].matrix.elements.value for at in bucket.places) for bucket in plan.buckets)
     return round(max(elements) / plan.hosts)

@@ -62,7 +62,7 @@ def matrix_work(
 
     The seconds are those of `measured`, which has a table with a shape of these matrices, or None.
     """
-    counts = Counter(each.shape for each in matrices)
+    counts = Counter(matrix.shape for matrix in matrices)
     flops = {shape: cost(rule, shape).value for shape in counts}
     kept = {shape: _state_bytes(rule, shape) for shape in flops}
     seconds = {}
@@ -71,21 +71,21 @@ def matrix_work(
         seconds = {shape: measured.seconds(rule, shape, batch).value / batch for shape, batch in together.items()}
     return MatrixWork(
         rule=rule.name,
-        parameters=int(sum(each.elements.value for each in matrices)),
-        flops=sum(flops[each.shape] for each in matrices),
+        parameters=int(sum(matrix.elements.value for matrix in matrices)),
+        flops=sum(flops[matrix.shape] for matrix in matrices),
         largest_flops=max(flops.values()),
-        sharded_bytes=sum(kept[each.shape][0] for each in matrices),
-        owner_bytes=sum(kept[each.shape][1] for each in matrices),
+        sharded_bytes=sum(kept[matrix.shape][0] for matrix in matrices),
+        owner_bytes=sum(kept[matrix.shape][1] for matrix in matrices),
         largest_owner_bytes=max(owned for _, owned in kept.values()),
         batch=options.batch,
-        largest_elements=max(int(each.elements.value) for each in matrices),
+        largest_elements=max(int(matrix.elements.value) for matrix in matrices),
         c_max_bytes=options.c_max_bytes,
         element_bytes=options.element_bytes,
         blocks=len({*blocks_of(matrices)} - {OUTSIDE}),
         bucket_elements=options.most_elements,
         overlaps=options.overlap == "forward",
         repeats=options.copies == "repeat",
-        seconds=sum(seconds[each.shape] for each in matrices) if seconds else None,
+        seconds=sum(seconds[matrix.shape] for matrix in matrices) if seconds else None,
         largest_seconds=max(seconds.values(), default=None),
     )
 

@@ -117,9 +117,9 @@ def ieee_products() -> Iterator[None]:
     backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]  # torch sets it at run time
     before = [each.fp32_precision for each in backends]
     try:
-        for each in backends:
-            each.fp32_precision = "ieee"
+        for backend in backends:
+            backend.fp32_precision = "ieee"
         yield
     finally:
-        for each, precision in zip(backends, before, strict=True):
-            each.fp32_precision = precision
+        for backend, precision in zip(backends, before, strict=True):
+            backend.fp32_precision = precision

@@ -62,8 +62,8 @@ def newton_schulz(
     product = _plain_product if kernel == "standard" else _symmetric_product(wide, dtype)
     with ieee_products():
         together = [wide] if wide.is_cuda and len(wide) > 1 else list(wide)
-        found = [iterate(_scaled(each, eps, dtype), coefficients, steps, product) for each in together]
-    updates = found[0].view(wide.shape) if len(found) == 1 else torch.stack(found)
+        tensors = [iterate(_scaled(each, eps, dtype), coefficients, steps, product) for each in together]
+    updates = tensors[0].view(wide.shape) if len(tensors) == 1 else torch.stack(tensors)
     return (updates.mT if is_tall else updates).contiguous()
 
 
@@ -130,15 +130,15 @@ def _by_gram(
 def _polynomials(gram: Tensor, coefficients: Coefficients, count: int, product: Product) -> Tensor:
     """P_count-1 ... P_0 of one Gram matrix or several; they commute, so all products are symmetric."""
     a, b, c = coefficients
-    found = None
+    tensor = None
     for step in range(count):
         each = product(gram, gram, gram, alpha=c, beta=b)
         each.diagonal(dim1=-2, dim2=-1).add_(a)
-        found = each if found is None else product(each, found)
+        tensor = each if tensor is None else product(each, tensor)
         if step < count - 1:
             gram = product(product(each, gram), each)
-    assert found is not None, "a count is 1 or more"
-    return found
+    assert tensor is not None, "a count is 1 or more"
+    return tensor
 
 
 def _symmetric_product(batch: Tensor, dtype: torch.dtype) -> Product:
@@ -154,8 +154,8 @@ def _symmetric_product(batch: Tensor, dtype: torch.dtype) -> Product:
 def _mean_of_triangles(
     left: Tensor, right: Tensor, plus: Tensor | None = None, *, alpha: float = 1.0, beta: float = 0.0
 ) -> Tensor:
-    found = _plain_product(left, right, plus, alpha=alpha, beta=beta)
-    return found if left is right else (found + found.mT) / 2
+    tensor = _plain_product(left, right, plus, alpha=alpha, beta=beta)
+    return tensor if left is right else (tensor + tensor.mT) / 2
 
 
 def _plain_product(

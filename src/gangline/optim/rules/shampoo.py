@@ -39,9 +39,9 @@ class FactorRule(MatrixRule):
 
 def accumulate_factors(state: MatrixState, gradient: Tensor, beta: float) -> None:
     """Let each factor of `state` be `beta` of itself and `1 - beta` of that of `gradient`."""
-    for side, each in zip(SIDES, (gradient, gradient.mT), strict=True):
+    for side, tensor in zip(SIDES, (gradient, gradient.mT), strict=True):
         if (factor := state.get(f"factor_{side}")) is not None:
-            factor.addmm_(each, each.mT, beta=beta, alpha=1 - beta)
+            factor.addmm_(tensor, tensor.mT, beta=beta, alpha=1 - beta)
 
 
 def eigenvectors(factor: Tensor) -> tuple[Tensor, Tensor]:

@@ -68,12 +68,12 @@ def _correct_bases(state: MatrixState) -> None:
 
 
 def _into_bases(matrix: Tensor, state: MatrixState) -> Tensor:
-    left, right = (state.get(f"basis_{side}") for side in SIDES)
-    matrix = matrix if left is None else left.mT @ matrix
+    tensor, right = (state.get(f"basis_{side}") for side in SIDES)
+    matrix = matrix if tensor is None else tensor.mT @ matrix
     return matrix if right is None else matrix @ right
 
 
 def _out_of_bases(matrix: Tensor, state: MatrixState) -> Tensor:
-    left, right = (state.get(f"basis_{side}") for side in SIDES)
-    matrix = matrix if left is None else left @ matrix
+    tensor, right = (state.get(f"basis_{side}") for side in SIDES)
+    matrix = matrix if tensor is None else tensor @ matrix
     return matrix if right is None else matrix @ right.mT

@@ -38,7 +38,7 @@ def symmetric_product(left: Tensor, right: Tensor, plus: Tensor | None = None, *
     rows, depth = left.shape[-2:]
     out = left.new_empty(*left.shape[:-1], rows)
     count = triton.cdiv(rows, _SIDE)
-    descriptors = [TensorDescriptor.from_tensor(each.view(-1, depth), [_SIDE, _DEPTH]) for each in (left, right)]
+    descriptors = [TensorDescriptor.from_tensor(tensor.view(-1, depth), [_SIDE, _DEPTH]) for tensor in (left, right)]
     _lower_tiles[(count * (count + 1) // 2, out.numel() // rows**2)](
         *descriptors, out if plus is None else plus, out, rows, depth, alpha, beta, has_plus=plus is not None,
         side=_SIDE, step=_DEPTH, num_warps=_WARPS, num_stages=_STAGES,

@@ -46,7 +46,7 @@ def messages(
         left, right = _factors(shapes, compression.rank)
         return [("all_reduce", FACTOR_BYTES * each) for each in (left, right) if each]
     if compression.kind == "topk":
-        chosen = sum(each.count * ceil(compression.ratio * each.rows * each.columns) for each in shapes)
+        chosen = sum(shape.count * ceil(compression.ratio * shape.rows * shape.columns) for shape in shapes)
         widths = (FACTOR_BYTES, INDEX_BYTES)
         return [("all_gather", ranks * width * chosen) for width in widths]
     return [("all_reduce", _WIDTH[compression.kind] * entries)]
@@ -75,13 +75,13 @@ def needs_shapes(compression: Compression) -> bool:
 def _factors(shapes: Sequence[ParameterShape], rank: int) -> tuple[int, int]:
     """Entries of both messages; what has no thin factors travels whole in the first."""
     left = right = 0
-    for each in shapes:
-        thin = min(rank, each.rows, each.columns)
-        if 2 * (each.rows + each.columns) * thin < each.rows * each.columns:
-            left += each.count * each.rows * thin
-            right += each.count * each.columns * thin
+    for shape in shapes:
+        thin = min(rank, shape.rows, shape.columns)
+        if 2 * (shape.rows + shape.columns) * thin < shape.rows * shape.columns:
+            left += shape.count * shape.rows * thin
+            right += shape.count * shape.columns * thin
         else:
-            left += each.count * each.rows * each.columns
+            left += shape.count * shape.rows * shape.columns
     return left, right
 
 

@@ -84,7 +84,7 @@ def calibrate(
 ) -> Calibration:
     """What the first 50 runs of `key` in `history` teach, newest first; `band` and `memory_margin` are what holds while
     there are few records."""
-    alike = [each for each in history if key_of(each) == key][:MOST_RECORDS]
+    alike = [run for run in history if key_of(run) == key][:MOST_RECORDS]
     ratios = _ratios(alike)
     step = factor_of(_step_ratios(alike))
     return Calibration(
@@ -107,12 +107,12 @@ def factor_of(ratios: Sequence[float]) -> Factor:
     count = len(ratios)
     if not count:
         return Factor()
-    return Factor(exp(count / (count + 1) * median(log(each) for each in ratios)), count)
+    return Factor(exp(count / (count + 1) * median(log(ratio) for ratio in ratios)), count)
 
 
 def band_of(ratios: Sequence[float], *, default: float = 0.05) -> float | None:
     """Share that covers 9 of 10 errors, at least 2 %; never below `default` while there are few, None without any."""
-    errors = [abs(log(each)) for each in ratios]
+    errors = [abs(log(ratio)) for ratio in ratios]
     return _bound(errors, BAND_SHARE, floor=BAND_FLOOR, default=default)
 
 
@@ -124,7 +124,7 @@ def _widest(band: float | None, step: Factor, default: float) -> float | None:
 
 def margin_of(ratios: Sequence[float], *, default: float = 0.10) -> float | None:
     """Share by which 99 of 100 peaks are above their forecast at most; floor and `default` as in `band_of`."""
-    return _bound([log(each) for each in ratios], MARGIN_SHARE, floor=MARGIN_FLOOR, default=default)
+    return _bound([log(ratio) for ratio in ratios], MARGIN_SHARE, floor=MARGIN_FLOOR, default=default)
 
 
 def _bound(errors: Sequence[float], share: float, *, floor: float, default: float) -> float | None:

@@ -60,7 +60,9 @@ def sent_bytes(kind: Exchange, ranks: int, size_bytes: float) -> float:
 
 def wire_bytes(messages: Sequence[Collective], *, device: Device) -> float:
     """Bytes that one rank sends in a step, in rings as NCCL and gloo make them; gloo reduces whole, then cuts."""
-    return sum(each.count * each.size_bytes * sent_share(each.kind, each.ranks, device) for each in messages)
+    return sum(
+        message.count * message.size_bytes * sent_share(message.kind, message.ranks, device) for message in messages
+    )
 
 
 def sent_share(kind: Exchange, ranks: int, device: Device) -> float:

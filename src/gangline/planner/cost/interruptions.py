@@ -35,13 +35,13 @@ def storage_costs(
     """Costs of each class of the site, the cheapest first, of a gang each of whose servers writes its share of a
     checkpoint."""
     mean = mean_seconds_between(plan, gpus=gpus, servers=servers)
-    found = []
+    costs = []
     for name, rate in plan.storage.items():
         write = write_seconds(parameters * bytes_per_parameter, servers=servers, server_bytes_per_second=rate)
         interval = best_interval(write, mean)
         share = effective_share(interval, write, plan.restart_seconds, mean)
-        found.append(StorageCost(storage=name, write_seconds=write, interval_seconds=interval, effective_share=share))
-    return sorted(found, key=lambda each: (-each.effective_share, each.storage))
+        costs.append(StorageCost(storage=name, write_seconds=write, interval_seconds=interval, effective_share=share))
+    return sorted(costs, key=lambda cost: (-cost.effective_share, cost.storage))
 
 
 def mean_seconds_between(plan: SitePlanTable, *, gpus: int, servers: int) -> float:
@@ -51,7 +51,7 @@ def mean_seconds_between(plan: SitePlanTable, *, gpus: int, servers: int) -> flo
 
 def restart_time(plan: SitePlanTable, history: Iterable[MeasuredRun]) -> Term:
     """Time from an interruption to the next step: the median of earlier runs alike, else what the site says."""
-    measured = [each.restart_seconds for each in history if each.restart_seconds is not None]
+    measured = [run.restart_seconds for run in history if run.restart_seconds is not None]
     if measured:
         return Term(part="restart", seconds=median(measured), origin=f"measured n={len(measured)}")
     is_default = plan.restart_seconds == SitePlanTable().restart_seconds
@@ -69,7 +69,7 @@ def with_interruptions(
     costs = storage_costs(
         plan, gpus=gpus, servers=servers, parameters=parameters, bytes_per_parameter=WEIGHT_BYTES + moment_bytes
     )
-    share = next((each.effective_share for each in costs if each.storage == plan.saves_to), 1.0)
+    share = next((cost.effective_share for cost in costs if cost.storage == plan.saves_to), 1.0)
     wall = forecast.wall_seconds / share + plan.start_seconds if share else float("inf")
     longer = wall / forecast.wall_seconds if forecast.wall_seconds else 1.0
     rate = gang_rate(plan.failures, gpus=gpus, servers=servers)
@@ -89,14 +89,14 @@ _FEWEST_STEPS_BETWEEN, _MOST_STEPS_BETWEEN = 10, 500
 
 def save_costs_of(history: Sequence[MeasuredRun]) -> SaveCosts | None:
     """Costs of the runs in `history`, which are alike; None while none of them failed, or none saved."""
-    saving = [each for each in history if each.save_seconds is not None and each.train_seconds]
-    failures = sum(each.failures for each in saving)
+    saving = [run for run in history if run.save_seconds is not None and run.train_seconds]
+    failures = sum(run.failures for run in saving)
     if not failures:
         return None
     return SaveCosts(
-        blocking_seconds=median(each.save_seconds or 0.0 for each in saving),
-        step_seconds=median(each.step_seconds for each in saving),
-        seconds_between_failures=sum(each.train_seconds or 0.0 for each in saving) / failures,
+        blocking_seconds=median(run.save_seconds or 0.0 for run in saving),
+        step_seconds=median(run.step_seconds for run in saving),
+        seconds_between_failures=sum(run.train_seconds or 0.0 for run in saving) / failures,
     )
 
 

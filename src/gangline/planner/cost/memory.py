@@ -90,7 +90,7 @@ def rank_parts(profile: ModelProfile, layout: Layout, load: StepLoad) -> RankMem
 
 def _staged(profile: ModelProfile, layout: Layout, load: StepLoad) -> float:
     """Bytes of moments in files: a parameter of more than a piece is its own piece, and the next one is under way."""
-    largest = max((each.rows * each.columns for each in profile.shapes), default=0)
+    largest = max((shape.rows * shape.columns for shape in profile.shapes), default=0)
     cut = layout.mesh.dp_shard * layout.mesh.cp * layout.mesh.tp * layout.mesh.size_of(layout.wrapping.optimizer_axes)
     return max(STAGED_BYTES, load.moment_bytes * largest / cut + STAGED_BYTES / 2)
 

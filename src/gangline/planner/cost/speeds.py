@@ -61,7 +61,7 @@ class Speeds:
         Of other numbers of ranks than were measured a message takes as long as one that sends as many bytes a rank.
         """
         rates, kind = self.rates, message.kind
-        points = [(each.size_bytes, each.seconds) for each in rates.messages if each.kind == kind] if rates else []
+        points = [(rate.size_bytes, rate.seconds) for rate in rates.messages if rate.kind == kind] if rates else []
         if rates is None or not points:
             return self.links.seconds(message) if self.links else None
         sent, measured = (sent_share(kind, each, rates.device) for each in (message.ranks, rates.ranks))
@@ -84,7 +84,7 @@ def speeds_of(
             origin="measured",
             flops_per_second=_product_flops(trace, rates) / crowd,
             attention_flops_per_second=_attention_flops(trace, rates, crowd=crowd),
-            moves=[(each.size_bytes, each.seconds) for each in rates.moves],
+            moves=[(rate.size_bytes, rate.seconds) for rate in rates.moves],
             memory_bytes_per_second=rates.memory_bytes_per_second / crowd,
             rates=rates,
             crowd=crowd,
@@ -101,9 +101,12 @@ def speeds_of(
 
 def _product_flops(trace: Trace, rates: Rates) -> float:
     """Rate of the model's products, the largest of which were measured: by time, not by kind."""
-    work = {(each.rows, each.inner, each.columns): 2 * each.rows * each.inner * each.columns * each.count
-            for each in trace.matrices}  # fmt: skip
-    known = [(work.get((each.rows, each.inner, each.columns), 0), each.flops_per_second) for each in rates.products]
+    work = {(matrix.rows, matrix.inner, matrix.columns): 2 * matrix.rows * matrix.inner * matrix.columns * matrix.count
+            for matrix in trace.matrices}  # fmt: skip
+    known = [
+        (work.get((product.rows, product.inner, product.columns), 0), product.flops_per_second)
+        for product in rates.products
+    ]
     seconds = sum(flops / rate for flops, rate in known)
     if not seconds:  # of another model: what a product of the measured ones does on average
         return len(known) / sum(1 / rate for _, rate in known)
@@ -112,13 +115,16 @@ def _product_flops(trace: Trace, rates: Rates) -> float:
 
 def _attention_flops(trace: Trace, rates: Rates, *, crowd: float = 1.0) -> float | None:
     """Rate of the model's fused attention: of sizes that were not measured the mean of the others; None: none was."""
-    known = {(each.queries, each.keys, each.width, each.is_causal): each.flops_per_second for each in rates.attention}
+    known = {(rate.queries, rate.keys, rate.width, rate.is_causal): rate.flops_per_second for rate in rates.attention}
     if not known:
         return None
     mean = len(known) / sum(1 / rate for rate in known.values())
     work = [
-        (each.count * each.flops, known.get((each.queries, each.keys, each.width, each.is_causal), mean))
-        for each in trace.attention
+        (
+            attention.count * attention.flops,
+            known.get((attention.queries, attention.keys, attention.width, attention.is_causal), mean),
+        )
+        for attention in trace.attention
     ]
     seconds = sum(flops / rate for flops, rate in work)
     return sum(flops for flops, _ in work) / seconds / crowd if seconds else mean / crowd

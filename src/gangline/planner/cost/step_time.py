@@ -120,7 +120,9 @@ class TracedStep:
         return own + exchanged - (self.updates.hidden_seconds if self.updates and part == "optimizer" else 0.0)
 
     def _exchanged(self, part: str) -> float | None:
-        return _sum((each.count, self.speeds.exchange_seconds(each)) for each in self.messages if each.part == part)
+        return _sum(
+            (message.count, self.speeds.exchange_seconds(message)) for message in self.messages if message.part == part
+        )
 
     @cached_property
     def _computed(self) -> float | None:
@@ -143,15 +145,15 @@ class TracedStep:
 
     def _recomputed_head(self) -> float:
         """Work of a loss in pieces, which computes what lies around the blocks once more; of one sample."""
-        outside = sum(each.flops for each in self.trace.units if not each.name)
+        outside = sum(unit.flops for unit in self.trace.units if not unit.name)
         return FORWARD * outside if self.load.memory.loss_chunks > 1 else 0.0
 
     def _shard_copies(self) -> float | None:
         """What is gathered is copied out of the message, what is scattered into it; both are booked as computing."""
         return _sum(
-            (each.count, self.speeds.move_seconds(2 * each.size_bytes))
-            for each in self.messages
-            if each.part == "communication" and each.kind in ("all_gather", "reduce_scatter")
+            (message.count, self.speeds.move_seconds(2 * message.size_bytes))
+            for message in self.messages
+            if message.part == "communication" and message.kind in ("all_gather", "reduce_scatter")
         )
 
     def _compression(self) -> float | None:
@@ -219,8 +221,8 @@ def _block_share(trace: Trace) -> float:
 
 def _attention(trace: Trace) -> tuple[float, float]:
     """Operations of fused attention on one sample, both passes: those that are made, and as the trace counts them."""
-    made = sum(each.count * each.flops for each in trace.attention) / trace.samples
-    return made, sum(each.count * each.counted_flops for each in trace.attention) / trace.samples
+    made = sum(attention.count * attention.flops for attention in trace.attention) / trace.samples
+    return made, sum(attention.count * attention.counted_flops for attention in trace.attention) / trace.samples
 
 
 def _recompute_factors(checkpointing: str) -> tuple[float, float]:

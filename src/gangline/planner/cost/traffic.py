@@ -88,7 +88,7 @@ def _replica_messages(profile: ModelProfile, layout: Layout, load: StepLoad) -> 
         return
     shards = mesh.dp_shard * mesh.cp
     entries, rank_stride = num_averaged(profile, layout), shards * mesh.tp
-    shapes = [replace(each, rows=ceil(each.rows / shards)) for each in profile.shapes]
+    shapes = [replace(shape, rows=ceil(shape.rows / shards)) for shape in profile.shapes]
     buckets, (_, reductions) = num_buckets(profile, layout, load), load.rounds(layout.wrapping)
     for kind, size in messages(entries, shapes, load.compression, ranks=mesh.dp_replicate):
         yield Collective(
@@ -190,14 +190,14 @@ def _units(profile: ModelProfile, layout: Layout, load: StepLoad) -> list[tuple[
 def traced_rings(profile: ModelProfile, layout: Layout, load: StepLoad) -> list[RingTraffic]:
     """Rings of data-parallel ranks of an average stage."""
     rings: dict[tuple[int, int], list[Collective]] = {}
-    for each in data_messages(profile, layout, load):
-        rings.setdefault((each.ranks, each.rank_stride), []).append(each)
+    for message in data_messages(profile, layout, load):
+        rings.setdefault((message.ranks, message.rank_stride), []).append(message)
     return [
         RingTraffic(
-            wire_bytes=sum(each.wire_bytes for each in found), ranks=ranks, rank_stride=stride,
-            steps=sum(each.steps for each in found),
+            wire_bytes=sum(collective.wire_bytes for collective in ring), ranks=ranks, rank_stride=stride,
+            steps=sum(collective.steps for collective in ring),
         )
-        for (ranks, stride), found in rings.items()
+        for (ranks, stride), ring in rings.items()
     ]  # fmt: skip
 
 
@@ -213,7 +213,7 @@ def edge_bytes(
         return None
     samples, servers = load.micro_batch * load.micro_batches, _expert_servers(mesh, ranks_per_server)
     return EdgeBytes(
-        data=sum(each.rail_bytes(ranks_per_server) for each in rings),
+        data=sum(ring.rail_bytes(ranks_per_server) for ring in rings),
         stage=2.0 * samples * (handed or 0.0) / mesh.tp if mesh.pp > 1 else 0.0,
         expert=_expert_bytes(profile, mesh, load, ranks_per_server) if servers > 1 else 0.0,
         expert_servers=servers,

@@ -64,9 +64,9 @@ def rank_layouts(problem: PlanProblem) -> FormulaRanking:
     world, on_host = world_of(problem), problem.line.train.memory.offload == "cpu"
     question = formula_question(problem, world, on_host=on_host)
     evaluation = evaluate(question, band=problem.band)
-    if may_offload(problem) and not any(_runs(each) for each in evaluation.plans):
+    if may_offload(problem) and not any(_runs(plan) for plan in evaluation.plans):
         with_host = evaluate(formula_question(problem, world, on_host=True), band=problem.band)
-        evaluation = with_host if any(_runs(each) for each in with_host.plans) else evaluation
+        evaluation = with_host if any(_runs(plan) for plan in with_host.plans) else evaluation
     while True:
         ranking = _ranked(problem, evaluation, question.missing)
         chosen = ranking.chosen
@@ -75,8 +75,8 @@ def rank_layouts(problem: PlanProblem) -> FormulaRanking:
         laid_out = _in_planned_order(problem, chosen)
         if laid_out.parts == chosen.parts:
             return ranking
-        others = (each for each in evaluation.plans if each is not chosen)
-        evaluation = replace(evaluation, plans=tuple(sorted((laid_out, *others), key=lambda each: each.order)))
+        others = (plan for plan in evaluation.plans if plan is not chosen)
+        evaluation = replace(evaluation, plans=tuple(sorted((laid_out, *others), key=lambda plan: plan.order)))
 
 
 def _in_planned_order(problem: PlanProblem, plan: LayoutPlan) -> LayoutPlan:
@@ -99,20 +99,20 @@ def _in_planned_order(problem: PlanProblem, plan: LayoutPlan) -> LayoutPlan:
 
 
 def _ranked(problem: PlanProblem, evaluation: Evaluation, missing: str) -> FormulaRanking:
-    forecasts = {each.layout.name: forecast_of_layout(problem, each, missing) for each in evaluation.plans}
-    runs = [each for each in evaluation.plans if _runs(each)]
-    costs = {each.layout.name: _cost(problem, each, forecasts[each.layout.name]) for each in runs}
-    over = {name: found for name in costs if (found := problem.excess(forecasts[name])) is not None}
+    forecasts = {plan.layout.name: forecast_of_layout(problem, plan, missing) for plan in evaluation.plans}
+    runs = [plan for plan in evaluation.plans if _runs(plan)]
+    costs = {run.layout.name: _cost(problem, run, forecasts[run.layout.name]) for run in runs}
+    over = {name: reason for name in costs if (reason := problem.excess(forecasts[name])) is not None}
     entries = [
         Contender(
-            plan=each, cost=TimeBounds.exactly(costs[each.layout.name]), axes=each.layout.num_axes,
-            excess=over.get(each.layout.name),
+            plan=run, cost=TimeBounds.exactly(costs[run.layout.name]), axes=run.layout.num_axes,
+            excess=over.get(run.layout.name),
         )
-        for each in sorted(runs, key=lambda each: (each.layout.num_axes, each.layout.name))
+        for run in sorted(runs, key=lambda run: (run.layout.num_axes, run.layout.name))
     ]  # fmt: skip
     best = winner(entries, band=problem.band) if entries else None
-    rest = [each for each in evaluation.plans if each is not best]
-    rest.sort(key=lambda each: (not each.fits, each.layout.name in over))
+    rest = [plan for plan in evaluation.plans if plan is not best]
+    rest.sort(key=lambda plan: (not plan.fits, plan.layout.name in over))
     order = (*((best,) if best else ()), *rest)
     return FormulaRanking(
         evaluation=evaluation, order=order, forecasts=forecasts, costs=costs, over=over, missing=missing
@@ -135,7 +135,7 @@ def forecast_of_layout(problem: PlanProblem, plan: LayoutPlan, missing: str = ""
     pool, steps, world = problem.pool, problem.line.train.steps, plan.layout.mesh.world_size
     terms = () if missing else _terms(problem, plan)
     setting = plan.setting if plan.layout.mesh.pp > 1 else replace(plan.setting, schedule=None)
-    step = sum(each.seconds for each in terms) if terms else None
+    step = sum(term.seconds for term in terms) if terms else None
     wall = None if step is None else steps * step
     hours = None if wall is None else wall * world / 3600
     forecast = Forecast(
@@ -176,25 +176,25 @@ def _buckets(problem: PlanProblem, plan: LayoutPlan, missing: str) -> GradientBu
 
 
 def _terms(problem: PlanProblem, plan: LayoutPlan) -> tuple[Term, ...]:
-    known, kind = problem.calibration, kind_of(plan.layout.mesh)
-    found = []
+    calibration, kind = problem.calibration, kind_of(plan.layout.mesh)
+    terms = []
     for part, names in TERMS.items():
         raw = sum(getattr(plan.parts, name) for name in names)
         origin = problem.pool.exchange_origin if part == "communication" else problem.pool.rates_origin
         if raw or part == "compute":
-            found.append(known.corrected(part, kind, raw, origin))
-    return (*found, known.learned("data", problem.line.train.global_batch / plan.layout.mesh.data_parallel))
+            terms.append(calibration.corrected(part, kind, raw, origin))
+    return (*terms, calibration.learned("data", problem.line.train.global_batch / plan.layout.mesh.data_parallel))
 
 
 def candidates_of(problem: PlanProblem, ranking: FormulaRanking) -> tuple[Candidate, ...]:
     """One for each layout, the chosen one first, each with one reason."""
-    found = []
+    candidates = []
     for number, plan in enumerate(ranking.order):
         reason = reason_of(problem, ranking, plan)
         if number == 1 and reason.verdict in ("lost", "more_axes"):
             reason = replace(reason, verdict="runner_up")
-        found.append(candidate_of(plan.layout, reason, ranking.forecasts[plan.layout.name]))
-    return (*found, *_not_weighed(ranking))
+        candidates.append(candidate_of(plan.layout, reason, ranking.forecasts[plan.layout.name]))
+    return (*candidates, *_not_weighed(ranking))
 
 
 def _not_weighed(ranking: FormulaRanking) -> Iterator[Candidate]:
@@ -248,7 +248,7 @@ def _behind(ranking: FormulaRanking, plan: LayoutPlan) -> str:
     chosen = ranking.chosen
     if chosen is None or ranking.missing or not plan.fits:
         return ""
-    own, best = (ranking.forecasts[each.layout.name].step_seconds or 0.0 for each in (plan, chosen))
+    own, best = (ranking.forecasts[layout_plan.layout.name].step_seconds or 0.0 for layout_plan in (plan, chosen))
     return f"{100 * (own / best - 1):+.1f} %: "
 
 
@@ -317,9 +317,9 @@ def refuse_layouts(problem: PlanProblem, ranking: FormulaRanking, change: str) -
         )
     has = problem.pool.usable_bytes(problem.pool.slots) or 0.0
     misses = sorted(
-        (each for each in ranking.order if not each.unsupported), key=lambda each: each.memory.total
+        (plan for plan in ranking.order if not plan.unsupported), key=lambda plan: plan.memory.total
     ) or list(ranking.order)
-    nearest = "; ".join(_miss(problem, each, has) for each in misses[:2])
+    nearest = "; ".join(_miss(problem, plan, has) for plan in misses[:2])
     return ConfigError(
         f"plan: wanted room for {problem.transformer.parameters / 1e9:.1f} B parameters on {problem.pool.size} x "
         f"{format_bytes(has)} usable: {nearest}; "

@@ -92,9 +92,9 @@ def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_
     Up to `most_weighed` candidates are weighed one by one. Of more, those are left out whose bound from below (no block
     computed again, least traffic, least bubble) already loses: what is left has the same best plans.
     """
-    found, ruled_out = layouts(question.space, formula_profile(question.model))
+    wrapped_layouts, ruled_out = layouts(question.space, formula_profile(question.model))
     seen: dict[object, StepParts] = {}
-    groups = [LayoutCandidates(question, layout, seen) for layout in found]
+    groups = [LayoutCandidates(question, layout, seen) for layout in wrapped_layouts]
     counted = sum(each.num_candidates for each in groups)
     prunes = counted > most_weighed
     bounds = {each: each.bound_seconds() if prunes else 0.0 for each in groups}
@@ -109,7 +109,7 @@ def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_
         if plan is not None:
             plans.append(plan)
             best = min(best, plan.step_seconds) if plan.fits and not plan.unsupported else best
-    plans.sort(key=lambda each: each.order)
+    plans.sort(key=lambda layout_plan: layout_plan.order)
     summary = SearchSummary(
         num_candidates=counted, num_weighed=sum(each.num_weighed for each in groups),
         num_fit=sum(each.num_fit for each in groups),
@@ -126,23 +126,23 @@ def only_plan(question: Question, layout: Layout, setting: Setting) -> LayoutPla
         loss_chunks=(memory.loss_chunks,), syncs=(memory.gradient_sync,),
         schedules=(setting.schedule,) if setting.schedule else question.space.schedules,
     )  # fmt: skip
-    found = LayoutCandidates(replace(question, space=space), layout, {}).best()
-    assert found is not None, "its only candidate"
-    return found
+    plan = LayoutCandidates(replace(question, space=space), layout, {}).best()
+    assert plan is not None, "its only candidate"
+    return plan
 
 
 def layout_memory(question: Question, layout: Layout, setting: Setting) -> RankMemory:
     """Memory of the fullest rank."""
     stages, memory = stages_of(question.model, layout.mesh.pp, setting.schedule or "1f1b"), setting.memory
     count = -(-question.space.global_batch // (layout.mesh.data_parallel * setting.micro_batch))
-    found = (
+    memories = (
         rank_memory(
             question, layout, load, sync=held_sync(memory.gradient_sync, count), micro_batch=setting.micro_batch,
             recompute=memory.activation_checkpointing, loss_chunks=memory.loss_chunks,
         )
         for load in stages.loads(count)
     )  # fmt: skip
-    return max(found, key=lambda each: each.total)
+    return max(memories, key=lambda each: each.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +196,9 @@ class LayoutCandidates:
         """No step of the layout takes less: passes of single samples, which leave the least bubble, without latencies,
         of which fewer passes have fewer, and the traffic of the fewest passes."""
         schedules = {each for *_, own in self._sizes for each in own}
-        stages = [stages_of(self._question.model, self.layout.mesh.pp, each) for each in schedules]
+        stages = [stages_of(self._question.model, self.layout.mesh.pp, schedule) for schedule in schedules]
         fewest = min((count for _, count, _ in self._sizes), default=1)
-        singles = ((self.passes_of(each, 1, self._samples, "none", waits=False), each) for each in stages)
+        singles = ((self.passes_of(stage, 1, self._samples, "none", waits=False), stage) for stage in stages)
         return min((self._least_seconds(parts, each, fewest) for parts, each in singles), default=inf)
 
     def _least_seconds(self, parts: StepParts, stages: Stages, fewest: int) -> float:
@@ -239,7 +239,7 @@ class LayoutCandidates:
 
         def need(recompute: str) -> float:
             chunks = space.loss_chunks[-1]
-            work = [self.work_bytes(each, micro_batch, recompute, chunks) for each in loads]
+            work = [self.work_bytes(stage_load, micro_batch, recompute, chunks) for stage_load in loads]
             return max(state + held for state, held in zip(states, work, strict=True))
 
         nearest = min(space.recompute, key=need)

@@ -44,8 +44,8 @@ def _shapes(model: Transformer) -> tuple[ParameterShape, ...]:
     layers, width = model.layers, model.width
     router = [(model.experts, width, layers)] if model.experts > 1 else []
     found = [
-        *((*each, layers) for each in model.attention_matrices.values()),
-        *((*each, layers * model.experts) for each in model.feed_matrices.values()),
+        *((*matrix, layers) for matrix in model.attention_matrices.values()),
+        *((*matrix, layers * model.experts) for matrix in model.feed_matrices.values()),
         *router,
         (model.vocabulary, width, 1 if model.tied else 2),
         (width, 1, 2 * layers + 1),
@@ -177,11 +177,11 @@ def _search_space(problem: PlanProblem, world: int, *, on_host: bool) -> SearchS
         ranks_per_node=node,
         global_batch=train.global_batch,
         tp=inside,
-        pp=[each for each in divisors(world) if each <= model.layers],
+        pp=[divisor for divisor in divisors(world) if divisor <= model.layers],
         cp=inside,
-        ep=[each for each in divisors(model.experts) if world % each == 0],
+        ep=[divisor for divisor in divisors(model.experts) if world % divisor == 0],
         syncs=("last", "each") if memory.gradient_sync == "auto" else (memory.gradient_sync,),
-        micro_batches=[each for each in divisors(train.global_batch) if each <= MOST_AUTO]
+        micro_batches=[divisor for divisor in divisors(train.global_batch) if divisor <= MOST_AUTO]
         if micro_batch == "auto"
         else (micro_batch,),
         recompute=tuple(SHARES) if memory.activation_checkpointing == "auto" else (memory.activation_checkpointing,),

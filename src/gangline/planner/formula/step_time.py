@@ -226,10 +226,10 @@ def update_seconds(question: Question, layout: Layout, parameters: float) -> flo
     rate = (hardware.host if question.space.on_host else hardware).memory_bytes_per_second
     streamed = optimizer.streamed_bytes(parameters / sharing) / rate
     products = optimizer.matrix_seconds(mesh, hardware.flops_per_second)
-    sent = matrix_updates(optimizer.matrix_work, mesh) if optimizer.matrix_work else ()
+    collectives = matrix_updates(optimizer.matrix_work, mesh) if optimizer.matrix_work else ()
     return streamed + products + sum(
-        hardware.links.ring_seconds(each.wire_bytes, each.ranks, steps=each.steps, rank_stride=each.rank_stride)
-        for each in sent
+        hardware.links.ring_seconds(sent.wire_bytes, sent.ranks, steps=sent.steps, rank_stride=sent.rank_stride)
+        for sent in collectives
     )  # fmt: skip
 
 
@@ -247,8 +247,9 @@ def late_updates(
     forward = first * blocks / (blocks + costs.head_flops) if may_hide(work, layout.wrapping, "cuda") else 0.0
     return update_traffic(
         published_updates(work, layout.mesh), work,
-        lambda each: hardware.links.ring_seconds(
-            each.wire_bytes / each.count, each.ranks, steps=each.steps / each.count, rank_stride=each.rank_stride
+        lambda collective: hardware.links.ring_seconds(
+            collective.wire_bytes / collective.count, collective.ranks,
+            steps=collective.steps / collective.count, rank_stride=collective.rank_stride,
         ),
         forward_seconds=forward, computed=compute, exchanged=exchange, overlap=hardware.overlap,
     )  # fmt: skip

@@ -46,7 +46,7 @@ class UnlikeGang(Generic[KindT]):
     @property
     def step_seconds(self) -> float:
         """Time until the last replica is done; 0: not known."""
-        return max(each.step_seconds or 0.0 for each in self.kinds)
+        return max(kind.step_seconds or 0.0 for kind in self.kinds)
 
 
 def evaluate_unlike(
@@ -71,7 +71,7 @@ def evaluate_unlike(
         found += [own] if own else []
         best = min(best, own.order[1]) if own and not own.order[0] else best
     found.sort(key=lambda each: each.order)
-    speed = sum(own * each.hardware.flops_per_second for own, each in zip(ranks, questions, strict=True))
+    speed = sum(own * question.hardware.flops_per_second for own, question in zip(ranks, questions, strict=True))
     fitting = [each for each in found if not each.order[0]] or found[:1]
     return [each.plan(questions, ranks) for each in fitting], SearchSummary(
         num_candidates=sum(each.num_candidates for each in ways),
@@ -86,7 +86,7 @@ def _layouts(question: Question, ranks: tuple[int, int]) -> Iterator[WrappedLayo
     world = question.space.world_size
     space = replace(question.space, global_batch=world, pp=(1,))
     for layout in layouts(space, formula_profile(question.model))[0]:
-        if layout.replicas > 1 and all(each % (world // layout.replicas) == 0 for each in ranks):
+        if layout.replicas > 1 and all(rank % (world // layout.replicas) == 0 for rank in ranks):
             yield layout
 
 
@@ -103,7 +103,7 @@ class _Found:
         """The candidate with the terms of both kinds."""
         replicas = replicas_of(ranks, self.layout)
         most = [-(-own // count) for own, count in zip(self.taken, replicas, strict=True)]
-        first, second = (self._of_kind(each, count) for each, count in zip(questions, most, strict=True))
+        first, second = (self._of_kind(question, count) for question, count in zip(questions, most, strict=True))
         shares = dealt_samples(self.layout, self.setting, self.taken, replicas)
         return UnlikeGang(layout=self.layout, setting=self.setting, shares=shares, kinds=(first, second))
 
@@ -161,7 +161,7 @@ class _Ways:
 
     def _bound(self, size: int, passes: int, recompute: str, *, waits: bool = True) -> float:
         """Seconds of passes of one size, with which all replicas are done at once."""
-        works = (each.passes_of(self._stages, size, 1, recompute, waits=waits) for each in self._kinds)
+        works = (kind.passes_of(self._stages, size, 1, recompute, waits=waits) for kind in self._kinds)
         return passes / sum(count / work.total for count, work in zip(self._replicas, works, strict=True))
 
     def best(self) -> _Found | None:
@@ -174,12 +174,12 @@ class _Ways:
         return best
 
     def _best_of(self, size: int, passes: int, recompute: str, best: _Found | None) -> _Found | None:
-        each = [kind.passes_of(self._stages, size, 1, recompute) for kind in self._kinds]
+        parts = [kind.passes_of(self._stages, size, 1, recompute) for kind in self._kinds]
         dealt: dict[Sync, tuple[tuple[int, int], float]] = {}
         for sync, chunks in self._runs:
             self.num_weighed += 1
             if sync not in dealt:
-                dealt[sync] = self._deal(passes, each, sync)
+                dealt[sync] = self._deal(passes, parts, sync)
             taken, seconds = dealt[sync]
             need = self._need((size, recompute, chunks), sync, taken)
             self.num_fit += need <= 1

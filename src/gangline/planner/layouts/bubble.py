@@ -87,7 +87,9 @@ def runnable_schedules(
 
 
 def _what_works(schedule: PipelineSchedule, ranks: int, micro_batches: int, share: int | None) -> str:
-    others = ", ".join(f'"{each}"' for each in runnable_schedules(ranks, micro_batches, blocks=2 * ranks))
+    others = ", ".join(
+        f'"{runnable_schedule}"' for runnable_schedule in runnable_schedules(ranks, micro_batches, blocks=2 * ranks)
+    )
     sizes = [
         size
         for size in range(1, (share or 0) + 1)
@@ -143,7 +145,7 @@ class _Play:
     ) -> None:
         steps = orders(schedule, ranks, micro_batches)
         self._steps: list[list[Step]] = (
-            steps if overlap else [[(each,) for step in one for each in step] for one in steps]
+            steps if overlap else [[(action,) for step in one for action in step] for one in steps]
         )
         self._owner = [owner_of(schedule, ranks, stage) for stage in range(num_stages(schedule, ranks))]
         self._weights, self._stages_per_rank = weights, len(self._owner) // ranks

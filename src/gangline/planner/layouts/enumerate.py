@@ -100,7 +100,7 @@ def _data_layouts(space: SearchSpace, mesh: Mesh) -> Iterator[WrappedLayout]:
         cut = Mesh(
             tp=mesh.tp, pp=mesh.pp, cp=mesh.cp, ep=mesh.ep, dp_replicate=ranks // shards, dp_shard=shards
         )  # fmt: skip
-        yield from (WrappedLayout.of(mesh=cut, wrapping=each) for each in space.wrappings if each.shards)
+        yield from (WrappedLayout.of(mesh=cut, wrapping=wrapping) for wrapping in space.wrappings if wrapping.shards)
 
 
 def unsupported_rule(layout: Layout, *, sync: Sync = "last", loss_chunks: int = 1) -> str:
@@ -158,12 +158,12 @@ def _products(line: Line, pool: Pool, profile: ModelProfile, world: int) -> Iter
         ranks_per_node=node,
         global_batch=line.train.global_batch,
         tp=divisors(gcd(node, profile.tensor_cuts or 1)),
-        pp=[each for each in divisors(world) if each <= (profile.blocks or 1)],
+        pp=[divisor for divisor in divisors(world) if divisor <= (profile.blocks or 1)],
         cp=[1] if "cp" in profile.obstacles or not profile.sequence else divisors(node),
         wrappings=(DDP, ZERO2, FSDP),
         admits=lambda layout: layout.mesh.dp_replicate == 1 and not unsupported_rule(layout),
     )
-    for mesh in dict.fromkeys(each.mesh for each in layouts(space, profile)[0]):
+    for mesh in dict.fromkeys(wrapped_layout.mesh for wrapped_layout in layouts(space, profile)[0]):
         if mesh.tp * mesh.pp * mesh.cp > 1 and _is_shared(line, mesh, profile):
             yield Layout.by_degrees(mesh)
 
@@ -184,8 +184,8 @@ def unused_axes(line: Line, pool: Pool, profile: ModelProfile) -> list[tuple[Lay
     """An axis that no layout has, as the shape that would be the first, and the one reason."""
     world = max(_worlds(line, pool))
     node = world // num_nodes(pool, world)
-    peers = next((each for each in divisors(node) if each > 1), 1)
-    stages = next((each for each in divisors(world) if each > 1), 1)
+    peers = next((divisor for divisor in divisors(node) if divisor > 1), 1)
+    stages = next((divisor for divisor in divisors(world) if divisor > 1), 1)
     found = []
     if peers > 1 and not profile.tensor_cuts:
         found.append((Layout.by_degrees(Mesh(dp_shard=world // peers, tp=peers)), NO_RULES))

@@ -103,7 +103,7 @@ def choose_schedule(line: Line, mesh: Mesh, micro_batch: int, profile: ModelProf
         idle, live = _played(schedule, mesh.pp, micro_batches)
         return round(idle, 6), live, works.index(schedule)
 
-    return min((each for each in works if not (line.train.compile and each in SPLIT)), key=badness)
+    return min((work for work in works if not (line.train.compile and work in SPLIT)), key=badness)
 
 
 @lru_cache(maxsize=4096)

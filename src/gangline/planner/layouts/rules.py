@@ -51,9 +51,13 @@ def require_axes(mesh: Mesh, profile: ModelProfile | None, key: str = "") -> Non
 
 def obstacle(mesh: Mesh, profile: ModelProfile | None) -> str | None:
     """Why the model cannot be cut along some axis of `mesh`; None: it can, or that is not known."""
-    found = profile.obstacles if profile else {}
+    obstacles = profile.obstacles if profile else {}
     return next(
-        (found[axis] for axis in ("pp", "dp_shard", "cp", "tp", "ep") if getattr(mesh, axis) > 1 and axis in found),
+        (
+            obstacles[axis]
+            for axis in ("pp", "dp_shard", "cp", "tp", "ep")
+            if getattr(mesh, axis) > 1 and axis in obstacles
+        ),
         expert_obstacle(mesh, profile),
     )
 

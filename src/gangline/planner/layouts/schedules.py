@@ -80,14 +80,14 @@ def _interleaved(ranks: int, rank: int, count: int) -> Iterator[Step]:
 def _interleaved_zero_bubble(ranks: int, rank: int, count: int) -> Iterator[Step]:
     """Interleaved with one forward less ahead for each rank; weights follow `rank` actions behind their inputs."""
     forwards, inputs = _rounds(ranks, rank, count, "I")
-    weights = iter([each._replace(kind="W") for each in inputs])
+    weights = iter([action._replace(kind="W") for action in inputs])
     done = 0
     for step in _alternate(forwards, inputs, ahead=per_round(ranks, count) + ranks - 1 - rank):
         yield step
         done += step[0].kind == "I"
         if step[0].kind == "I" and done > rank:
             yield (next(weights),)
-    yield from ((each,) for each in weights)
+    yield from ((weight,) for weight in weights)
 
 
 def per_round(ranks: int, count: int) -> int:
@@ -139,7 +139,7 @@ class _MicroBatchQueue:
 
 def _zbv(ranks: int, rank: int, count: int) -> Iterator[Step]:
     most = max(2 * ranks - 1, count)  # what fills the V; actions of micro-batches that are not there are left out
-    return ((each,) for each in _full_zbv(ranks, rank, most) if each.micro_batch < count)
+    return ((action,) for action in _full_zbv(ranks, rank, most) if action.micro_batch < count)
 
 
 def _full_zbv(ranks: int, rank: int, count: int) -> Iterator[Action]:
@@ -169,7 +169,7 @@ def _dualpipev(ranks: int, rank: int, count: int) -> Iterator[Step]:
     yield from _dualpipev_fill(queue, rank, below)
     for number in range(count - 2 * ranks + rank + 1):
         pair = (queue("F", 0), queue.backward("B", 1))
-        yield from ((each,) for each in pair) if number == 0 and not below else (pair,)
+        yield from ((action,) for action in pair) if number == 0 and not below else (pair,)
         yield (queue("F", 1), queue.backward("B", 0))
     for _ in range(below):
         yield (queue.backward("B", 1),)

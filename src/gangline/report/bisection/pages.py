@@ -45,7 +45,7 @@ class HistoryRow(NamedTuple):
 def render_html_bisection(state: BisectState, culprit: Culprit | None = None) -> str:
     """The whole page; equal states give equal bytes."""
     state = sanitized(state)
-    known = [each for each in state.suspects if each.values or each.reason]
+    commits = [suspect for suspect in state.suspects if suspect.values or suspect.reason]
     return render_page(
         "bisect.html.j2",
         state=state,
@@ -54,7 +54,7 @@ def render_html_bisection(state: BisectState, culprit: Culprit | None = None) ->
         tone="failed" if state.ending == "found" else "open",
         measure=measure_words(state),
         spent=spent_words(state),
-        rows=[_row(each) for each in known],
+        rows=[_row(commit) for commit in commits],
         drawing=draw_history(state),
         culprit=culprit,
         patch=_patch_lines(culprit.patch) if culprit else [],
@@ -80,12 +80,14 @@ def _row(each: BisectCommit) -> HistoryRow:
 
 def draw_history(state: BisectState) -> Markup:
     """A column a commit, a dot a value, in the colour of its side; what is not known is a short grey line."""
-    finite = [v for each in state.suspects for v in each.numbers if math.isfinite(v)]
+    finite = [v for suspect in state.suspects for v in suspect.numbers if math.isfinite(v)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
     margin = (high - low) * 0.1 or 1.0
     low, high = low - margin, high + margin
     column = WIDTH / len(state.suspects)
-    parts = [_column(each, (number + 0.5) * column, column, (low, high)) for number, each in enumerate(state.suspects)]
+    parts = [
+        _column(suspect, (number + 0.5) * column, column, (low, high)) for number, suspect in enumerate(state.suspects)
+    ]
     label = f"{state.metric} of each commit, oldest first"
     return svg("".join(parts), WIDTH, HEIGHT, "dots", label)
 
@@ -140,18 +142,18 @@ def render_markdown_bisection(state: BisectState, culprit: text.Culprit | None =
         f"`{text.history_strip(state, 80)}`",
     ]
     table = ["|  | commit | subject | values | mean | from |", "|--|--|--|--|--:|--|"]
-    for each in state.suspects:
-        if each.values or each.reason:
-            values = " ".join(format_number(value) for value in each.numbers)
-            cells = (each.reason or each.subject, values, text.mean_words(each), each.origin)
+    for suspect in state.suspects:
+        if suspect.values or suspect.reason:
+            values = " ".join(format_number(value) for value in suspect.numbers)
+            cells = (suspect.reason or suspect.subject, values, text.mean_words(suspect), suspect.origin)
             words = " | ".join(markdown(cell, 160) for cell in cells)
-            table.append(f"| {text.MARKS[each.side]} | {code(short(each.sha))} | {words} |")
+            table.append(f"| {text.MARKS[suspect.side]} | {code(short(suspect.sha))} | {words} |")
     rows.append("\n".join(table))
     rows += [f"⚠ {markdown(note)}" for note in state.notes]
     if culprit and culprit.files:
         counted = (
-            f"- {markdown(each.path, 200)}" + ("" if each.added is None else f" +{each.added} -{each.removed}")
-            for each in culprit.files[:_FILES]
+            f"- {markdown(file.path, 200)}" + ("" if file.added is None else f" +{file.added} -{file.removed}")
+            for file in culprit.files[:_FILES]
         )
         rows.append("\n".join(counted))
     rows.append(markdown(text.spent_words(state)))

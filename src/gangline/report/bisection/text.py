@@ -56,19 +56,18 @@ def mean_words(suspect: BisectCommit) -> str:
 
 def headline(state: BisectState) -> str:
     """One sentence."""
-    left = state.candidates
+    commits = state.candidates
     if state.ending == "found":
-        return f"{short(left[0].sha)} {left[0].subject}".rstrip()
+        return f"{short(commits[0].sha)} {commits[0].subject}".rstrip()
     if state.ending == "between":
-        return (
-            f"one of {len(left)} commits, {short(left[0].sha)} to {short(left[-1].sha)}: the others cannot be measured"
-        )
+        ends = f"{short(commits[0].sha)} to {short(commits[-1].sha)}"
+        return f"one of {len(commits)} commits, {ends}: the others cannot be measured"
     if state.ending == "same":
         return f"{state.metric} does not separate {short(state.suspects[0].sha)} from {short(state.suspects[-1].sha)}"
     if state.ending == "unfit":
         return state.notes[-1]
-    span = f"{short(left[0].sha)} to {short(left[-1].sha)}"
-    more = f"{len(left)} commits are left, {span}" if len(left) > 1 else f"only {short(left[0].sha)} is left"
+    span = f"{short(commits[0].sha)} to {short(commits[-1].sha)}"
+    more = f"{len(commits)} commits are left, {span}" if len(commits) > 1 else f"only {short(commits[0].sha)} is left"
     return f"{more}; a larger --budget continues" if state.ending == "budget" else more
 
 
@@ -83,8 +82,8 @@ def measure_words(state: BisectState) -> str:
 
 def spent_words(state: BisectState) -> str:
     """How many commits were measured, and the device time of it."""
-    measured = [each for each in state.suspects if each.values]
-    trained = sum(each.origin == "trained" for each in measured)
+    measured = [suspect for suspect in state.suspects if suspect.values]
+    trained = sum(commit.origin == "trained" for commit in measured)
     hours = state.spent_seconds / 3600
     unit = state.resource.upper()
     amount = (
@@ -111,7 +110,7 @@ def render_bisection(state: BisectState, culprit: Culprit | None = None, *, widt
 
 def _table(state: BisectState, width: int) -> list[str]:
     """Commits of which something is known."""
-    rows = [_row(each) for each in state.suspects if each.values or each.reason]
+    rows = [_row(suspect) for suspect in state.suspects if suspect.values or suspect.reason]
     if not rows:
         return []
     rows.insert(0, ("", "commit", "seeds", state.metric[:16], "spread", "from", ""))
@@ -129,13 +128,13 @@ def _line(row: Sequence[str], widths: Sequence[int], room: int) -> str:
 def _row(each: BisectCommit) -> tuple[str, ...]:
     values = each.numbers
     spread = format_number(max(values) - min(values)) if len(values) > 1 and all(map(math.isfinite, values)) else "-"
-    said = each.reason if each.side == "skipped" or (each.reason and not values) else each.subject
-    return MARKS[each.side], short(each.sha), str(len(values)), mean_words(each), spread, each.origin, said
+    reason = each.reason if each.side == "skipped" or (each.reason and not values) else each.subject
+    return MARKS[each.side], short(each.sha), str(len(values)), mean_words(each), spread, each.origin, reason
 
 
 def _next(state: BisectState, culprit: Culprit | None) -> list[str]:
     if state.ending == "found" and state.first_bad:
-        places = [each.sha for each in state.suspects]
+        places = [suspect.sha for suspect in state.suspects]
         before = state.suspects[places.index(state.first_bad) - 1].sha
         inside = [f"      {command}" for command in culprit.inside] if culprit else []
         return [f"next  git show {short(state.first_bad)} · git diff {short(before)} {short(state.first_bad)}", *inside]
@@ -151,7 +150,7 @@ def _next(state: BisectState, culprit: Culprit | None) -> list[str]:
 def _after_no_search(state: BisectState) -> str:
     """An end that failed is run again to see why; one without a value at the step has none in another run either."""
     good, bad = short(state.suspects[0].sha), short(state.suspects[-1].sha)
-    broken = next((each for each in (state.suspects[0], state.suspects[-1]) if each.reason), None)
+    broken = next((commit for commit in (state.suspects[0], state.suspects[-1]) if commit.reason), None)
     if broken is None:
         return f"gangline diff {good} {bad}"
     if not broken.unreported:

@@ -28,7 +28,7 @@ _Pair = tuple[UndeclaredRead | None, UndeclaredRead | None]
 
 def changes_between(base: Record, this: Record, beyond: ComparisonContext) -> Iterator[Change]:
     """Line, packages, digests, seeds, plan, devices, in this order."""
-    for row in _line_differences(*({**LATER_DEFAULTS, **each.inputs.values} for each in (base, this))):
+    for row in _line_differences(*({**LATER_DEFAULTS, **record.inputs.values} for record in (base, this))):
         yield _change("line", *row)
     for row in _differences(*_versions(base, this, beyond)):
         yield _change("package", *row)
@@ -38,7 +38,7 @@ def changes_between(base: Record, this: Record, beyond: ComparisonContext) -> It
     if base.plan and this.plan and base.plan.name != this.plan.name:
         yield _change("plan", "name", base.plan.name, this.plan.name)
     if base.plan and this.plan and base.plan.shares != this.plan.shares:
-        shares = [shares_words(each.shares) or "equal" for each in (base.plan, this.plan)]
+        shares = [shares_words(info.shares) or "equal" for info in (base.plan, this.plan)]
         yield _change("plan", "samples by replica", *shares)
     before, after = _devices(base, this)
     if before != after:
@@ -58,7 +58,7 @@ def _digest_changes(base: Record, this: Record) -> Iterator[Change]:
         if before != after:
             yield _change(kind, name, short(before), short(after))
     if base.inputs.datasets != this.inputs.datasets:
-        yield _change("data", "sets", *(", ".join(each.inputs.datasets) or "none" for each in (base, this)))
+        yield _change("data", "sets", *(", ".join(record.inputs.datasets) or "none" for record in (base, this)))
 
 
 def unpinned_between(base: Record, this: Record) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ def read_change(base: Record, this: Record) -> tuple[str, str, str] | None:
     if not pairs:
         return None
     first = min(pairs, key=lambda pair: None in pair)  # of one that both read the content is known to differ
-    path = next(each.path for each in first if each is not None)
+    path = next(read.path for read in first if read is not None)
     kind = "folder" if path.endswith("/") else "file"
     count = f"{len(pairs)} undeclared files, such as" if len(pairs) > 1 else f"undeclared {kind}"
     return f"{count} {path}", content_words(first[0]), content_words(first[1])
@@ -100,8 +100,8 @@ def uncompared_reads(base: Record, this: Record) -> str:
 
 def are_listed(*reports: RuntimeReport | None) -> bool:
     """Whether the lists of reads are whole, of those that there are."""
-    found = [ran for ran in reports if ran is not None]
-    return all(ran.num_reads <= len(ran.reads) and ran.num_listed <= len(ran.listed) for ran in found)
+    runtime_reports = [ran for ran in reports if ran is not None]
+    return all(ran.num_reads <= len(ran.reads) and ran.num_listed <= len(ran.listed) for ran in runtime_reports)
 
 
 def content_words(read: UndeclaredRead | None) -> str:
@@ -144,11 +144,11 @@ def _word_differences(base: Any, this: Any) -> list[tuple[str, Any, Any]]:
 
 def _gates(values: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
     """Quality gates by metric; None if a record has them in another form, or two of one metric."""
-    found = values.get(_GATES, [])
-    if not isinstance(found, list):
+    value = values.get(_GATES, [])
+    if not isinstance(value, list):
         return None
-    named = {str(each.get("metric")): each for each in found if isinstance(each, dict)}
-    return named if len(named) == len(found) else None
+    named = {str(each.get("metric")): each for each in value if isinstance(each, dict)}
+    return named if len(named) == len(value) else None
 
 
 def _gate_words(gate: Mapping[str, Any] | None) -> str:
@@ -162,7 +162,7 @@ def _versions(base: Record, this: Record, beyond: ComparisonContext) -> tuple[di
 
     A package that one run alone imported is one that the other has, too, where its lock says so.
     """
-    before, after = (imported_versions(each) for each in (base, this))
+    before, after = (imported_versions(record) for record in (base, this))
     if before and after:
         names = before.keys() | after.keys()
         return _with_others(before, names, beyond.base_packages), _with_others(after, names, beyond.this_packages)
@@ -216,7 +216,7 @@ def _pairs(base: RuntimeReport | None, this: RuntimeReport | None) -> Iterator[_
     """Reads of both by path; those of one alone only if the list of the other one is whole."""
     if base is None or this is None:
         return
-    before, after = ({each.path: each for each in (*ran.reads, *ran.listed)} for ran in (base, this))
+    before, after = ({read.path: read for read in (*ran.reads, *ran.listed)} for ran in (base, this))
     for path in sorted(before.keys() | after.keys()):
         lists = [ran for ran, found in ((base, before), (this, after)) if path not in found]
         if all(are_listed(ran) for ran in lists):

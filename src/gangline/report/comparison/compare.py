@@ -51,7 +51,7 @@ def compare(base: Record, this: Record, beyond: ComparisonContext | None = None)
     outcome, why = _outcome(base, this, metrics)
     costs = _costs(base, this)
     curves = curves_of(base, this, more.bands)
-    found = Comparison(
+    comparison = Comparison(
         base=base.run.id,
         this=this.run.id,
         outcome=outcome,
@@ -76,7 +76,7 @@ def compare(base: Record, this: Record, beyond: ComparisonContext | None = None)
         files=files_between(base, this, more),
         labels=(_label(base), _label(this)),
     )
-    return sanitized(found)
+    return sanitized(comparison)
 
 
 def _is_judged(record: Record, name: str) -> bool:
@@ -109,8 +109,8 @@ def _judging_band(base: Record, this: Record, name: str) -> Band | None:
         return None
     inherited = this.metrics[name].base_band
     judged = inherited if inherited is not None and inherited.origin == base.run.id else None
-    bands = [each for each in (base.metrics[name].band, judged, _tolerated(base, name)) if each is not None]
-    return min(bands, key=lambda each: each.half, default=_inherited(base.metrics[name]))
+    bands = [band for band in (base.metrics[name].band, judged, _tolerated(base, name)) if band is not None]
+    return min(bands, key=lambda band: band.half, default=_inherited(base.metrics[name]))
 
 
 def _tolerated(base: Record, name: str) -> Band | None:
@@ -257,7 +257,7 @@ def curves_of(base: Record, this: Record, bands: Mapping[int, Edges]) -> Compare
     """
     if base.curve.metric != this.curve.metric:
         return None
-    before, after = ({point.step: point.value for point in each.curve.points} for each in (base, this))
+    before, after = ({point.step: point.value for point in record.curve.points} for record in (base, this))
     own = {p.step: (p.low, p.high) for p in this.curve.points if p.low is not None and p.high is not None}
     known = {**bands, **(own if this.commit.base is not None and this.commit.base.run == base.run.id else {})}
     steps = sorted(before.keys() & after.keys())

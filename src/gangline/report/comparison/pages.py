@@ -110,8 +110,8 @@ def _changes(comparison: Comparison) -> str:
 
 def _files(comparison: Comparison) -> str:
     rows = [
-        f"- {markdown(each.path, 200)}" + ("" if each.added is None else f" +{each.added} -{each.removed}")
-        for each in comparison.files[:_SHOWN]
+        f"- {markdown(file.path, 200)}" + ("" if file.added is None else f" +{file.added} -{file.removed}")
+        for file in comparison.files[:_SHOWN]
     ]
     rest = len(comparison.files) - _SHOWN
     return "\n".join([*rows, *([f"- and {rest} more"] if rest > 0 else [])])

@@ -193,12 +193,12 @@ def file_lines(files: Sequence[FileChange], *, width: int = WIDTH) -> list[str]:
     """`2 files, +14 -3:` and a line each, most changed first."""
     if not files:
         return []
-    added, removed = (sum(getattr(each, name) or 0 for each in files) for name in ("added", "removed"))
-    counted = any(each.added is not None for each in files)
+    added, removed = (sum(getattr(file, name) or 0 for file in files) for name in ("added", "removed"))
+    counted = any(file.added is not None for file in files)
     many = "1 file" if len(files) == 1 else f"{len(files)} files"
-    ordered = sorted(files, key=lambda each: (-(each.added or 0) - (each.removed or 0), each.path))
+    ordered = sorted(files, key=lambda file: (-(file.added or 0) - (file.removed or 0), file.path))
     lines = [f"{many}{f', +{added} -{removed}' if counted else ''}:"]
-    lines += [f"- {_file_words(each, width - 16)}" for each in ordered[:SHOWN_FILES]]
+    lines += [f"- {_file_words(change, width - 16)}" for change in ordered[:SHOWN_FILES]]
     rest = len(files) - SHOWN_FILES
     return lines + ([f"- and {rest} more"] if rest > 0 else [])
 

@@ -179,6 +179,6 @@ class HeatRow(NamedTuple):
 def _heat_rows(ranks: tuple[RankRow, ...]) -> list[HeatRow]:
     """A row per rank; a cell far above the median of its phase is marked."""
     return [
-        HeatRow(row, [svg.heat_cell(each.share, each.title, outlier=each.far) for each in shares], step)
+        HeatRow(row, [svg.heat_cell(share.share, share.title, outlier=share.far) for share in shares], step)
         for row, shares, step in rank_shares(ranks)
     ]

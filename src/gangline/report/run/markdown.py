@@ -149,8 +149,8 @@ def _plan(record: Record) -> str:
         text += f", forecast {format_step(forecast)} ({percent(off, signed=True)})"
     if parts := part_words(record):
         text += f" · forecast {parts}"
-    if found := facts.split_tiles(record):
-        text += f" · {markdown(found, 600)}"
+    if split_tiles := facts.split_tiles(record):
+        text += f" · {markdown(split_tiles, 600)}"
     return text
 
 
@@ -168,12 +168,12 @@ def _lost(record: Record) -> str:
     text += f"{whole}: {' · '.join(causes)}" if causes else whole
     text += f" · {markdown(said)}" if (said := lost_work(record)) else ""
     slowest = facts.slowest_rank(record)
-    if bound := [each for each in record.diagnoses if each.kind == "bound"]:
+    if bound := [diagnosis for diagnosis in record.diagnoses if diagnosis.kind == "bound"]:
         text += f" · {markdown(diagnosis_text(bound[0]))}"
     if slow := facts.held_up(record):
         text += "".join(f" · {markdown(said)}" for said in slow[:4])
-        others = [each for each in record.diagnoses if each.kind != "bound"]
-        text += "".join(f" · {markdown(diagnosis_text(each))}" for each in others[:4])
+        others = [diagnosis for diagnosis in record.diagnoses if diagnosis.kind != "bound"]
+        text += "".join(f" · {markdown(diagnosis_text(other))}" for other in others[:4])
     elif slowest and slowest[2] > 0.02:
         text += (
             f" · slowest rank {slowest[0]} on {markdown(place(slowest[1]), 60)} ({percent(slowest[2], signed=True)})"
@@ -265,14 +265,14 @@ def _artifacts(record: Record) -> str:
 
 
 def _outputs(record: Record) -> str:
-    found = record.outputs
-    if found is None:
+    info = record.outputs
+    if info is None:
         return ""
-    rows = [f"- {code(f.path, 300)} {format_bytes(f.size_bytes)} {code(short(f.sha256, 12))}" for f in found.files]
-    if found.num_files > len(found.files):
-        rows.append(f"- {found.num_files - len(found.files)} more, {format_bytes(found.size_bytes)} in all")
-    rows += [f"- left out: {code(each.path, 300)}, {markdown(each.reason)}" for each in found.left_out]
-    return _fold("outputs", rows or [f"- {markdown(found.refused or 'none was written')}"])
+    rows = [f"- {code(f.path, 300)} {format_bytes(f.size_bytes)} {code(short(f.sha256, 12))}" for f in info.files]
+    if info.num_files > len(info.files):
+        rows.append(f"- {info.num_files - len(info.files)} more, {format_bytes(info.size_bytes)} in all")
+    rows += [f"- left out: {code(file.path, 300)}, {markdown(file.reason)}" for file in info.left_out]
+    return _fold("outputs", rows or [f"- {markdown(info.refused or 'none was written')}"])
 
 
 def _changed(record: Record) -> str:

@@ -138,8 +138,8 @@ def _plan(record: Record) -> list[str]:
         lines.append(f"          forecast {parts}")
     if plan.network:
         lines.append(f"          network, planned: {clean(plan.network, 400)}")
-    if found := facts.split_tiles(record):
-        lines.append(f"          network, found: {clean(found, 600)}")
+    if split_tiles := facts.split_tiles(record):
+        lines.append(f"          network, found: {clean(split_tiles, 600)}")
     return lines
 
 
@@ -149,7 +149,7 @@ def _time(record: Record) -> list[str]:
     causes = " · ".join(f"{cause} {percent(share)}" for cause, _, share in facts.ledger_rows(record.ledger)[:6])
     held = f"{format_seconds(record.ledger.allocated_seconds)} of {facts.time_of(record.ledger.resource)}"
     slow = [f"slow      {clean(said)}" for said in facts.held_up(record)]
-    slow += [f"diagnosis {diagnosis_text(each)}" for each in record.diagnoses]
+    slow += [f"diagnosis {diagnosis_text(diagnosis)}" for diagnosis in record.diagnoses]
     lost = [f"          {clean(said)}" for said in [lost_work(record)] if said]
     return [
         f"time      {held}: {causes}", f"          useful share {share_words(record.ledger.useful_share)}", *lost, *slow
@@ -164,6 +164,6 @@ def _rest(record: Record) -> list[str]:
         lines.append(f"proof     {proof.plan}: {proof.tensors_equal} of {proof.tensors} tensors equal · {loss}")
     lines += [f"drill     {name}: {clean(said)}" for name, said in drill_rows(record)]
     lines += [f"variables {clean(event.text)}" for event in record.events if event.kind == ENVIRONMENT]
-    if said := facts.outputs_text(record):
-        lines.append(f"outputs   {clean(said)}")
+    if outputs_text := facts.outputs_text(record):
+        lines.append(f"outputs   {clean(outputs_text)}")
     return [*lines, f"store     {record.prefix}"]

@@ -58,8 +58,8 @@ def render_html_search(view: SearchView, *, live: bool = False) -> str:
             (f"{step:,}", reached, stopped, "unknown" if value is None else format_number(value))
             for step, reached, stopped, value in text.rung_rows(view)
         ],
-        trials=[_row(view, each) for each in rows], hidden=max(len(view.trials) - MOST_ROWS, 0),
-        front=[each for each in text.best_trials(view, len(view.trials)) if each.number in view.front],
+        trials=[_row(view, row) for row in rows], hidden=max(len(view.trials) - MOST_ROWS, 0),
+        front=[trial for trial in text.best_trials(view, len(view.trials)) if trial.number in view.front],
         importance=[(key, share_bar(share, percent(share)), percent(share)) for key, share in view.importance.items()],
         values=text.value_words, settings=text.setting_words, commands=text.repeat_commands(view),
         runs=[] if answer is None or answer.runs is None else [*answer.runs],
@@ -89,7 +89,7 @@ def _draw_best(view: SearchView) -> Chart | None:
     hours = dict(zip((each.number for each in view.trials), accumulate(took), strict=True))
     better = max if view.request.better[0] == "higher" else min
     best = list(accumulate((each.values[0] for each in ended), better))
-    bases = [each for each in view.base_values[:1] if math.isfinite(each)]
+    bases = [base_value for base_value in view.base_values[:1] if math.isfinite(base_value)]
     near = _near([each.values[0] for each in ended], is_lower=view.request.better[0] == "lower")
     last = max(hours.values()) or 1.0
     frame = replace(Frame.around([CurvePoint(step=0, value=each) for each in near], bases), first=0.0, last=last)
@@ -126,9 +126,10 @@ def _title(view: SearchView, trial: Trial) -> str:
 
 def _draw_lines(view: SearchView) -> ParallelLines | None:
     """A line a trial through its settings to its value; the best ones lie on top."""
-    shown = [*text.best_trials(view, MOST_LINES), *(each for each in text.other_trials(view) if each.settings)][
-        :MOST_LINES
-    ]
+    shown = [
+        *text.best_trials(view, MOST_LINES),
+        *(other_trial for other_trial in text.other_trials(view) if other_trial.settings),
+    ][:MOST_LINES]
     if not shown:
         return None
     keys = list(view.request.space)
@@ -158,7 +159,7 @@ def _draw_lines(view: SearchView) -> ParallelLines | None:
         )
         drawn.append(line.replace("/>", f"><title>{Markup.escape(_title(view, trial))}</title></polyline>"))
     label = f"{len(shown)} trials through {len(keys)} keys"
-    axes = [Axis(each.name, *each.ends) for each in scales]
+    axes = [Axis(scale.name, *scale.ends) for scale in scales]
     return ParallelLines(svg(uprights + "".join(drawn), WIDTH, HEIGHT, "chart parallel", label), axes, len(shown))
 
 
@@ -178,7 +179,7 @@ class _Scale:
     @property
     def ends(self) -> tuple[str, str]:
         """Words at its top and bottom."""
-        words = [text.setting_words(each) for each in (self.choices or (self.low, self.high))]
+        words = [text.setting_words(choice) for choice in (self.choices or (self.low, self.high))]
         top, bottom = words[-1], words[0]
         worst, best = (top, bottom) if self.turned else (bottom, top)
         return best, f"{worst} and worse" if self.is_cut else worst
@@ -203,7 +204,7 @@ def _scale(key: str, axis: Dimension, values: Sequence[Scalar | None]) -> _Scale
     is_log = (
         axis.log
         and axis.low > 0
-        and all(isinstance(each, (int, float)) and each > 0 for each in values if each is not None)
+        and all(isinstance(value, (int, float)) and value > 0 for value in values if value is not None)
     )
     return _Scale(key, float(axis.low), float(axis.high), log=is_log)
 
@@ -222,11 +223,11 @@ def render_markdown_search(view: SearchView, *, line: tuple[str, str] | None = N
     view = sanitized(view)
     keys, trials = list(view.request.space), text.best_trials(view, MARKDOWN_ROWS)
     heads = ["trial", *view.request.metrics, *keys, "note"]
-    table = [f"| {' | '.join(markdown(each, 80) for each in heads)} |", "|--:|" + "--:|" * (len(heads) - 2) + "--|"]
-    for each in trials:
-        values = map(format_number, each.values)
-        settings = [text.setting_words(each.settings[key]) if key in each.settings else "unknown" for key in keys]
-        cells = [str(each.number), *values, *settings, text.note_of(view, each)]
+    table = [f"| {' | '.join(markdown(head, 80) for head in heads)} |", "|--:|" + "--:|" * (len(heads) - 2) + "--|"]
+    for trial in trials:
+        values = map(format_number, trial.values)
+        settings = [text.setting_words(trial.settings[key]) if key in trial.settings else "unknown" for key in keys]
+        cells = [str(trial.number), *values, *settings, text.note_of(view, trial)]
         table.append(f"| {' | '.join(markdown(cell, 120) for cell in cells)} |")
     blocks = [
         f"**{text.verdict_of(view)}** {markdown(text.headline(view))}",
@@ -236,11 +237,11 @@ def render_markdown_search(view: SearchView, *, line: tuple[str, str] | None = N
         markdown(f"{text.spent_words(view)} · matters most: {text.importance_words(view)}"),
         f"{code(f'gangline search report {view.request.id} --open')} shows all trials",
     ]
-    return "\n\n".join(each for each in blocks if each) + "\n"
+    return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def _change(before: str, after: str) -> str:
     """The change as a block that its own text cannot end."""
     lines = list(unified_diff(before.splitlines(), after.splitlines(), "line.toml", "line.toml", n=1, lineterm=""))
-    shown = [visible(each, 200).replace("```", f"`{ZERO_WIDTH_SPACE}``") for each in lines[:MOST_CHANGED_LINES]]
+    shown = [visible(line, 200).replace("```", f"`{ZERO_WIDTH_SPACE}``") for line in lines[:MOST_CHANGED_LINES]]
     return "\n".join(["```diff", *shown, "```"])

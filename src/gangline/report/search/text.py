@@ -57,16 +57,18 @@ def why(view: SearchView) -> str:
 def best_trials(view: SearchView, count: int) -> list[Trial]:
     """Ended trials, those of the front first, then by the first metric."""
     sign = -1.0 if view.request.better[0] == "higher" else 1.0
-    ended = [each for each in view.trials if each.state == "ended" and each.values and math.isfinite(each.values[0])]
+    ended = [
+        trial for trial in view.trials if trial.state == "ended" and trial.values and math.isfinite(trial.values[0])
+    ]
     front = set(view.front)
-    return sorted(ended, key=lambda each: (each.number not in front, sign * each.values[0], each.number))[:count]
+    return sorted(ended, key=lambda trial: (trial.number not in front, sign * trial.values[0], trial.number))[:count]
 
 
 def other_trials(view: SearchView) -> list[Trial]:
     """Trials without a value, the furthest first."""
-    ended = {each.number for each in best_trials(view, len(view.trials))}
+    ended = {trial.number for trial in best_trials(view, len(view.trials))}
     return sorted(
-        (each for each in view.trials if each.number not in ended), key=lambda each: (-each.step, each.number)
+        (trial for trial in view.trials if trial.number not in ended), key=lambda trial: (-trial.step, trial.number)
     )
 
 
@@ -107,7 +109,7 @@ def hours_words(hours: float, resource: str) -> str:
 
 def spent_words(view: SearchView) -> str:
     """`40 of 40 trials, 26 pruned, 1 failed · 12.4 of 24 GPU-h · 31.20 EUR`."""
-    states = [each.state for each in view.trials]
+    states = [trial.state for trial in view.trials]
     counts = [f"{states.count(each)} {each}" for each in ("running", "waiting", "pruned", "failed") if each in states]
     limit, request = view.limits.budget_hours, view.request
     hours = hours_words(view.spent_hours, request.resource)
@@ -119,7 +121,7 @@ def spent_words(view: SearchView) -> str:
 def method_words(view: SearchView) -> str:
     """`tpe, halving at 200 600 1,800`: who proposes, who stops, and by what."""
     request = view.request
-    rungs = " ".join(f"{each:,}" for each in request.rungs)
+    rungs = " ".join(f"{rung:,}" for rung in request.rungs)
     members = f"population of {request.population}" if request.pruner == "population" else request.pruner
     stops = f"{members} at {rungs}" if rungs and request.pruner != "none" else members
     judged = f", judged by {request.measured_by}" if request.measured_by not in request.metrics and rungs else ""
@@ -140,9 +142,9 @@ def rung_rows(view: SearchView) -> list[tuple[int, int, int, float | None]]:
     request, rows = view.request, []
     is_higher = request.better[0] == "higher" and request.measured_by == request.metrics[0]
     for step in request.rungs:
-        values = [each.at_rungs[step] for each in view.trials if math.isfinite(each.at_rungs.get(step, math.nan))]
-        reached = sum(step in each.at_rungs for each in view.trials)
-        stopped = sum(each.state == "pruned" and max(each.at_rungs, default=0) == step for each in view.trials)
+        values = [trial.at_rungs[step] for trial in view.trials if math.isfinite(trial.at_rungs.get(step, math.nan))]
+        reached = sum(step in trial.at_rungs for trial in view.trials)
+        stopped = sum(trial.state == "pruned" and max(trial.at_rungs, default=0) == step for trial in view.trials)
         rows.append((step, reached, stopped, (max if is_higher else min)(values, default=None)))
     return rows
 
@@ -150,10 +152,10 @@ def rung_rows(view: SearchView) -> list[tuple[int, int, int, float | None]]:
 def repeat_commands(view: SearchView) -> list[str]:
     """Commands that show, repeat and use the search; text of the line is quoted for a shell."""
     request, answer = view.request, view.answer
-    sets = "".join(f" --set {quoted(each)}" for each in request.overrides)
+    sets = "".join(f" --set {quoted(override)}" for override in request.overrides)
     commands = [f"git checkout {short(request.commit)}", f"gangline search --trials {view.limits.trials}{sets}"]
-    for each in best_trials(view, 1):
-        settings = (f"{key}={json.dumps(value)}" for key, value in each.settings.items())
+    for best_trial in best_trials(view, 1):
+        settings = (f"{key}={json.dumps(value)}" for key, value in best_trial.settings.items())
         own = "".join(f" --set {quoted(text)}" for text in settings)
         commands.append(f"gangline run --commit {short(request.commit)}{sets}{own}")
     if answer is not None and answer.runs is not None:
@@ -178,7 +180,10 @@ def render_search(view: SearchView, *, width: int = WIDTH) -> str:
         [clean(f"{request.id} · {method_words(view)} · {spent_words(view)}", 2 * width)],
         [clean(f"matters most: {importance_words(view)}", 2 * width)] if view.trials else [],
         table(view, [*best_trials(view, ROWS), *other_trials(view)][:ROWS], width=width),
-        [f"next  {each}" if index == 0 else f"      {each}" for index, each in enumerate(repeat_commands(view))],
+        [
+            f"next  {command}" if index == 0 else f"      {command}"
+            for index, command in enumerate(repeat_commands(view))
+        ],
     ]
     return "\n\n".join("\n".join(line.rstrip() for line in block if line) for block in blocks if block) + "\n"
 
@@ -186,8 +191,15 @@ def render_search(view: SearchView, *, width: int = WIDTH) -> str:
 def table(view: SearchView, trials: Sequence[Trial], *, width: int) -> list[str]:
     """Rows of trials in columns: number, state, value, settings, note."""
     rows = [
-        (MARKS[each.state], str(each.number), each.state, value_words(each), settings_words(each), note_of(view, each))
-        for each in trials
+        (
+            MARKS[trial.state],
+            str(trial.number),
+            trial.state,
+            value_words(trial),
+            settings_words(trial),
+            note_of(view, trial),
+        )
+        for trial in trials
     ]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(5)]
     lines = ("  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=False)) for row in rows)

@@ -82,17 +82,19 @@ def wanted_range(text: str | None, size: int) -> tuple[int, int]:
 def _select(record: Record, kind: str, digest: str | None) -> Artifact:
     if kind == OUTPUT_KIND:
         return _output(record, digest)
-    found = [each for each in record.artifacts if each.kind == kind and each.sha256.startswith(digest or "")]
-    if not found:
-        kinds = ", ".join(sorted({each.kind for each in record.artifacts})) or "none"
+    artifacts = [
+        artifact for artifact in record.artifacts if artifact.kind == kind and artifact.sha256.startswith(digest or "")
+    ]
+    if not artifacts:
+        kinds = ", ".join(sorted({artifact.kind for artifact in record.artifacts})) or "none"
         raise RequestRefused(404, f"this run has no such {kind}; kinds that it has: {kinds}")
-    return found[0]
+    return artifacts[0]
 
 
 def _output(record: Record, digest: str | None) -> Artifact:
     """A file that the program wrote, of those that the record itself lists."""
     info = record.outputs
-    files = [each for each in (info.files if info else ()) if each.sha256.startswith(digest or "")]
+    files = [file for file in (info.files if info else ()) if file.sha256.startswith(digest or "")]
     if info is None or not files:
         raise RequestRefused(404, "this run has no such output; gangline artifacts lists all that it has")
     return Artifact(

@@ -12,13 +12,13 @@ from gangline.serve.web.responses import MEDIA_TYPE
 
 
 def _service(request: Request) -> Service:
-    found: Service = request.app.state.service
-    return found
+    service: Service = request.app.state.service
+    return service
 
 
 def _caller(request: Request) -> Principal:
-    found: Principal = request.state.principal
-    return found
+    principal: Principal = request.state.principal
+    return principal
 
 
 ServiceDep = Annotated[Service, Depends(_service)]

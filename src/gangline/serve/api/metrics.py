@@ -43,11 +43,11 @@ def get_metrics(
     """Points of metrics.jsonl; of a running run, those that are in the store."""
     row = service.row(run)
     with service.store() as store:
-        found = find_growing_file(store, f"{gang_prefix(row.prefix)}/metrics.jsonl")
+        file = find_growing_file(store, f"{gang_prefix(row.prefix)}/metrics.jsonl")
         try:
-            if found is not None:
-                found.demand(MOST_BYTES)
-            measured = by_step(each_line(found or ()), seed, names=name, most_steps=MOST_STEPS)
+            if file is not None:
+                file.demand(MOST_BYTES)
+            measured = by_step(each_line(file or ()), seed, names=name, most_steps=MOST_STEPS)
         except IntegrityError as error:
             raise RequestRefused(
                 413, "metrics.jsonl is too large to be thinned here; GET .../artifacts/metrics has it whole"
@@ -63,7 +63,7 @@ def thinned(
     steps = list(rows)
     size = -(-len(steps) // max_points) or 1
     shares = [steps[at : at + size] for at in range(0, len(steps), size)]
-    shown = [each for each in rows.names if each not in {"step", "seed", "job"} and (not names or each in names)]
+    shown = [name for name in rows.names if name not in {"step", "seed", "job"} and (not names or name in names)]
     values = {each: [_mean([rows.value(each, step) for step in share]) for share in shares] for each in shown}
     measured = {each: means for each, means in values.items() if any(mean is not None for mean in means)}
     return [share[-1] for share in shares], measured

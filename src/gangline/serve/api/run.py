@@ -54,7 +54,7 @@ def get_run(
     blob, record = service.record_blob(run)
     etag = f'"{record.seq}"'
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
-    if if_none_match is not None and etag in (each.strip() for each in if_none_match.split(",")):
+    if if_none_match is not None and etag in (part.strip() for part in if_none_match.split(",")):
         return Plain(status_code=304, headers=headers)
     return Plain(blob.data, media_type="application/json", headers=headers)
 

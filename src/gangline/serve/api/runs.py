@@ -56,12 +56,12 @@ def enqueue(context: ServiceContext, order: Order, *, key: str | None) -> Order:
     is_new = context.database.deliveries.take_in(
         forge="api", delivery=digest, body_digest=digest, order=marked, now=now
     )
-    found = context.database.orders.find_by_requester(project=order.project, by=marked.asked_by)
-    if found is None:
+    requester = context.database.orders.find_by_requester(project=order.project, by=marked.asked_by)
+    if requester is None:
         raise RequestRefused(409, "this Idempotency-Key was used for another project")
-    if not is_new and _request(found) != _request(marked):
-        raise RequestRefused(409, f"this Idempotency-Key started order {found.id}, which is for another request")
-    return found
+    if not is_new and _request(requester) != _request(marked):
+        raise RequestRefused(409, f"this Idempotency-Key started order {requester.id}, which is for another request")
+    return requester
 
 
 def _request(order: Order) -> tuple[object, ...]:

@@ -164,13 +164,13 @@ class Service:
         prefix = self.row(run).prefix
         with self.store() as store:
             try:
-                found = read_record(store, prefix)
+                record = read_record(store, prefix)
             except IntegrityError as error:
                 refuse_record(self.context.quarantine, store, f"{prefix}/record.json", error)
                 raise RequestRefused(409, f"its record cannot be read: {error}") from error
-        if found is None:
+        if record is None:
             raise RequestRefused(404, "its record is gone from the store")
-        return found
+        return record
 
     def record(self, run: str) -> Record:
         return self.record_blob(run)[1]

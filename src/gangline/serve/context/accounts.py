@@ -44,8 +44,8 @@ class Accounts:
 
     def of_digest(self, digest: str) -> Principal | None:
         """Principal of a known token; None for a revoked or expired one."""
-        found = [each.principal for each in self._known if hmac.compare_digest(each.digest, digest)]
-        return found[0] if found else self.tokens.find(digest, now=self._clock())
+        principals = [token.principal for token in self._known if hmac.compare_digest(token.digest, digest)]
+        return principals[0] if principals else self.tokens.find(digest, now=self._clock())
 
 
 def new_token() -> str:
@@ -72,12 +72,12 @@ def read_token_file(text: str, *, source: str) -> tuple[KnownToken, ...]:
     if set(plain) - {"token"} or not isinstance(entries, list):
         raise ConfigError(f"{source}: wanted [[token]] tables alone; gangline token add --file prints one")
     problems = [
-        f"{source}: token {at}: {problem}" for at, each in enumerate(entries, 1) if (problem := _entry_problem(each))
+        f"{source}: token {at}: {problem}" for at, entry in enumerate(entries, 1) if (problem := _entry_problem(entry))
     ]
     if problems:
         raise ConfigError("\n".join(problems))
     return tuple(
-        KnownToken(each["digest"], Principal(name=each["name"], roles=dict(each["roles"]))) for each in entries
+        KnownToken(entry["digest"], Principal(name=entry["name"], roles=dict(entry["roles"]))) for entry in entries
     )
 
 

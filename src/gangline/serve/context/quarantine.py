@@ -56,9 +56,9 @@ class Quarantine:
         refused = RefusedRecord(key, clean(why[: 2 * MAX_REASON_CHARACTERS], limit=MAX_REASON_CHARACTERS))
         version = (entry.modified, entry.size_bytes)
         with self._lock:
-            known = self._refused.get(key)
-            if (known is not None and known.version == version) or (
-                known is None and len(self._refused) >= MAX_RECORDS
+            refused_version = self._refused.get(key)
+            if (refused_version is not None and refused_version.version == version) or (
+                refused_version is None and len(self._refused) >= MAX_RECORDS
             ):
                 return
             self._refused[key] = _RefusedVersion(refused, version)
@@ -73,7 +73,7 @@ class Quarantine:
     def forget(self, is_gone: Callable[[str], bool]) -> None:
         """Forget keys that are no longer in the store."""
         with self._lock:
-            self._refused = {key: each for key, each in self._refused.items() if not is_gone(key)}
+            self._refused = {key: version for key, version in self._refused.items() if not is_gone(key)}
 
     def prefixes(self, beginning: str) -> set[str]:
         """Folders of the keys with this prefix."""
@@ -83,9 +83,9 @@ class Quarantine:
     def list_refused(self, projects: Sequence[str] | None, project: str | None = None) -> list[RefusedRecord]:
         """Those of some projects, None: of all; by key. With `project` those of this one alone."""
         with self._lock:
-            found = [each.refused for each in self._refused.values()]
-        chosen = (each for each in found if projects is None or each.project in projects)
-        return sorted((each for each in chosen if project in (None, each.project)), key=lambda each: each.key)
+            records = [version.refused for version in self._refused.values()]
+        chosen = (record for record in records if projects is None or record.project in projects)
+        return sorted((record for record in chosen if project in (None, record.project)), key=lambda record: record.key)
 
     def __contains__(self, key: str) -> bool:
         return key in self._refused

@@ -67,12 +67,12 @@ class DatabaseReadiness:
             return DatabaseProblem("does not answer", "a write to the database has been waiting for long")
         try:
             if self._fresh_until <= self._clock():
-                found = self._database.check()
-                if found is not None and found != self._found:
-                    log.warning("not_ready", cause=found.detail)
-                elif found is None and self._found is not None:
+                database_problem = self._database.check()
+                if database_problem is not None and database_problem != self._found:
+                    log.warning("not_ready", cause=database_problem.detail)
+                elif database_problem is None and self._found is not None:
                     log.warning("ready_again")
-                self._found, self._fresh_until = found, self._clock() + FRESH_SECONDS
+                self._found, self._fresh_until = database_problem, self._clock() + FRESH_SECONDS
             return self._found
         finally:
             self._lock.release()

@@ -131,8 +131,8 @@ class OrderQueue:
         )
 
         def work(session: DatabaseSession) -> list[Order]:
-            found = _select(session, f"{undriven}{session.for_update}", project, ref, except_order)
-            return [_drop(session, leased, note) for leased in found]
+            orders = _select(session, f"{undriven}{session.for_update}", project, ref, except_order)
+            return [_drop(session, leased, note) for leased in orders]
 
         return self._engine.write(work)
 
@@ -220,7 +220,7 @@ def queued_for_head(session: DatabaseSession, order: Order) -> list[LeasedOrder]
 
 
 def _orders(engine: DatabaseEngine, where: str, *values: object) -> list[Order]:
-    return [each.order for each in engine.read(lambda session: _select(session, where, *values))]
+    return [order.order for order in engine.read(lambda session: _select(session, where, *values))]
 
 
 def _select(session: DatabaseSession, where: str, *values: object) -> list[LeasedOrder]:

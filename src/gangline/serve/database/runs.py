@@ -36,7 +36,7 @@ class RunIndex:
 
     def search(self, wanted: RunFilter) -> list[RunRow]:
         """Newest first: one walk down an index for each project that may be read, merged, so that none is a scan."""
-        found = self._engine.read(lambda session: [_walk(session, wanted, each) for each in _projects(wanted)])
+        found = self._engine.read(lambda session: [_walk(session, wanted, project) for project in _projects(wanted)])
         newest = merge(*found, key=lambda row: (row[6], row[0]), reverse=True)
         return [from_json(RunRow, row[-1]) for row in islice(newest, wanted.limit)]
 

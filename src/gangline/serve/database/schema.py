@@ -77,16 +77,16 @@ def migrate(session: "DatabaseSession", types: dict[str, str]) -> None:
     """
     session.lock("schema")
     session.execute(f"CREATE TABLE IF NOT EXISTS meta (name {types['text']} PRIMARY KEY, value {types['integer']})")
-    found = read_version(session)
-    if found > VERSION:
+    version = read_version(session)
+    if version > VERSION:
         raise ConfigError(
-            f"the service's database has version {found}, this gangline knows {VERSION}: a newer gangline made it;"
+            f"the service's database has version {version}, this gangline knows {VERSION}: a newer gangline made it;"
             " install that one, or name another database as serve.database"
         )
-    for statements in MIGRATIONS[found:]:
+    for statements in MIGRATIONS[version:]:
         for statement in statements:
             session.execute(statement.format_map(types))
-    if found < VERSION:
+    if version < VERSION:
         session.execute("DELETE FROM meta WHERE name = 'version'")
         session.execute("INSERT INTO meta (name, value) VALUES ('version', ?)", VERSION)
     session.execute(

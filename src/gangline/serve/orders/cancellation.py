@@ -28,7 +28,7 @@ def stop_runs(context: ServiceContext, project: str, ref: str, *, reason: str, e
         except_order: An order that is left alone: its caller settles it.
     """
     begun = context.database.orders.list(states=["driving", "parked"], projects=[project], limit=1000)
-    runs = [each.run for each in begun if each.ref == ref and each.run is not None and each.id != except_order]
+    runs = [order.run for order in begun if order.ref == ref and order.run is not None and order.id != except_order]
     for run in runs:
         stop_run(context, run, reason=reason)
     context.database.orders.drop(project=project, ref=ref, note=reason, except_order=except_order)
@@ -84,9 +84,9 @@ class OrderWithdrawal:
     def _reason(self) -> str | None:
         """Why the order was withdrawn; None where it was not, as far as is known now."""
         try:
-            found = self._context.database.orders.get(self._order)
+            order = self._context.database.orders.get(self._order)
         except StorageError:
             return None
-        if found is None:
+        if order is None:
             return "its order is gone"
-        return (found.note or "withdrawn") if found.state == "dropped" else None
+        return (order.note or "withdrawn") if order.state == "dropped" else None

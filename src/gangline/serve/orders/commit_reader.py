@@ -147,12 +147,14 @@ def _read(place: Path, commit: str, request: dict[str, object]) -> CommitContent
         origin = CommitOrigin(**request)  # type: ignore[arg-type]  # as `_origin` wrote it
         if line is None:
             return CommitContent(line=None, identity=None, age_seconds=age_seconds)
-        found = resolve_request(place, commit=commit, overrides=overrides, strategy=None, origin=origin)
+        run_request = resolve_request(place, commit=commit, overrides=overrides, strategy=None, origin=origin)
     except ConfigError as error:
         return CommitContent(line=line, identity=None, problem=str(error)[:8000], age_seconds=age_seconds)
     except MemoryError:
         return CommitContent(line=None, identity=None, problem=_limit_message(commit), age_seconds=age_seconds)
-    own = RunIdentity(project=found.line.project.name, commit=found.commit_identity, line=line_digest(found.line))
+    own = RunIdentity(
+        project=run_request.line.project.name, commit=run_request.commit_identity, line=line_digest(run_request.line)
+    )
     return CommitContent(line=line, identity=own, age_seconds=age_seconds)
 
 

@@ -100,8 +100,8 @@ class OrderRunner:
             GanglineError: It failed on the way; try again.
         """
         try:
-            found = self._find_started()
-            return self._begin() if found is None else self._follow_to_end(found.commit.sha, record=found)
+            record = self._find_started()
+            return self._begin() if record is None else self._follow_to_end(record.commit.sha, record=record)
         except ProcessStopped as error:
             raise RunnerStopped from error
         except CloneBusy as error:  # no failure of this order: another fetch is slow

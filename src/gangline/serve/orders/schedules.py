@@ -81,10 +81,10 @@ class Schedules:
     def due(self, *, since: float, now: float) -> list[tuple[str, Order]]:
         """Orders of schedules with a minute in (since, now], each with a name for that minute."""
         found = []
-        for each in self.all():
-            minute = newest_minute(each.cron, after=max(since, now - LATE_SECONDS), until=now)
+        for scheduled in self.all():
+            minute = newest_minute(scheduled.cron, after=max(since, now - LATE_SECONDS), until=now)
             if minute is not None:
-                found.append((f"{each.project} {each.ref} {minute:.0f}", each.order()))
+                found.append((f"{scheduled.project} {scheduled.ref} {minute:.0f}", scheduled.order()))
         return found
 
     def _read(self) -> dict[str, Any]:

@@ -79,7 +79,9 @@ def _view(context: ServiceContext, order: Order) -> SearchView | None:
     from gangline.search.searches import list_searches, read_search  # Optuna is imported with it
 
     try:
-        requests = [each for each in list_searches(context.store, order.project) if each.commit == order.commit]
+        requests = [
+            request for request in list_searches(context.store, order.project) if request.commit == order.commit
+        ]
         return read_search(context.store, order.project, requests[0].id) if requests else None
     except GanglineError as error:
         log.warning("search_not_read", order=order.id, cause=str(error))

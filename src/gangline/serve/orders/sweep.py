@@ -99,7 +99,7 @@ class Sweeper:
         """Refs of the source that have an order which is queued, driven or parked."""
         states = ["queued", "driving", "parked"]
         orders = self._context.database.orders.list(states=states, projects=[source.project], limit=100_000)
-        return {each.ref for each in orders if _is_at(each, source)}
+        return {order.ref for order in orders if _is_at(order, source)}
 
     def _enqueue_once(self, kind: str, name: str, order: Order) -> None:
         mark = sha256(name.encode()).hexdigest()
@@ -120,11 +120,11 @@ class Sweeper:
     def _stop_deleted_refs(self, source: CommitSource, refs: set[str]) -> None:
         """Stop the runs of refs that are gone, and their orders and schedules."""
         orders = self._context.database.orders.list(states=["driving", "parked"], projects=[source.project], limit=1000)
-        for ref in {each.ref for each in orders if _is_at(each, source)} - refs:
+        for ref in {order.ref for order in orders if _is_at(order, source)} - refs:
             stop_runs(self._context, source.project, ref, reason=f"{ref} is gone")
-        for each in self._schedules.all():
-            if each.project == source.project and each.ref not in refs and _is_at(each.order(), source):
-                self._schedules.forget(each.project, each.ref)
+        for scheduled in self._schedules.all():
+            if scheduled.project == source.project and scheduled.ref not in refs and _is_at(scheduled.order(), source):
+                self._schedules.forget(scheduled.project, scheduled.ref)
 
     def _clean_up(self) -> None:
         database, now = self._context.database, self._context.clock()
@@ -132,12 +132,12 @@ class Sweeper:
         database.deliveries.forget(before=now - REMEMBER_SECONDS)
         self._forget_orders(before=now - self._context.site.serve.keep_orders_seconds)
         open_orders = database.orders.list(states=["queued", "driving", "parked"], projects=None, limit=100_000)
-        commits = {each.commit for each in open_orders if each.commit}
+        commits = {order.commit for order in open_orders if order.commit}
         keep = [place for place in self._context.home.glob("clones/*/commits/*") if place.name in commits]
-        if not any(each.commit is None and each.state == "driving" for each in open_orders):
+        if not any(order.commit is None and order.state == "driving" for order in open_orders):
             self._clones.release(idle_seconds=IDLE_CLONE_SECONDS, keep=keep)
         driver_process.remove_folders_except(
-            self._context.home / "orders", {each.id for each in open_orders}, older_than=now - REMEMBER_SECONDS
+            self._context.home / "orders", {order.id for order in open_orders}, older_than=now - REMEMBER_SECONDS
         )
 
     def _forget_orders(self, before: float) -> None:
@@ -147,9 +147,9 @@ class Sweeper:
 
     def _unpark_ready(self) -> None:
         """Orders of forks that were approved, or of runs that ended, without a delivery that says so."""
-        for each in self._context.database.orders.list(states=["parked"], projects=None, limit=1000):
-            if each.run is not None and each.not_before > self._context.clock() and self._can_continue(each.run):
-                self._context.database.orders.unpark(each.run, now=self._context.clock())
+        for order in self._context.database.orders.list(states=["parked"], projects=None, limit=1000):
+            if order.run is not None and order.not_before > self._context.clock() and self._can_continue(order.run):
+                self._context.database.orders.unpark(order.run, now=self._context.clock())
 
     def _can_continue(self, run: str) -> bool:
         try:

@@ -49,10 +49,10 @@ def newest_attempt(store: ObjectStore, identity: RunIdentity) -> Record | None:
     newest: Record | None = None
     for attempt in count(1):
         prefix = run_prefix(identity.project, identity.commit.sha, identity.run_id(attempt))
-        found = RecordStore(store, prefix).read()
-        if found is None:
+        record = RecordStore(store, prefix).read()
+        if record is None:
             break
-        newest = found
+        newest = record
     return newest
 
 

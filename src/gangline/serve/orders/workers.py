@@ -60,7 +60,7 @@ class Workers:
     def driving(self) -> list[Order]:
         """Orders that this service holds now."""
         with self._lock:
-            return [each.order for each in self._busy]
+            return [runner.order for runner in self._busy]
 
     def _run(self, target: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=target, name=name, daemon=True)
@@ -203,5 +203,5 @@ def clones_home(home: Path) -> Path:
 
 def run_folder(home: Path, project: str, commit: str) -> Path | None:
     """Where a service with this home drives the commit of a project: the folder whose `.gangline` has its gangs."""
-    found = clones_home(home).glob(f"{project}-*/commits/{commit}")
-    return next((each for each in found if each.parents[1].name.rpartition("-")[0] == project), None)
+    paths = clones_home(home).glob(f"{project}-*/commits/{commit}")
+    return next((path for path in paths if path.parents[1].name.rpartition("-")[0] == project), None)

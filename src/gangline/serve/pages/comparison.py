@@ -52,9 +52,9 @@ def differences(ordered: Sequence[Record]) -> list[tuple[str, list[TableRow]]]:
     for kind in tables[0]:
         names = sorted({name for table in tables for name in table[kind]})
         rows = [_difference(name, [table[kind].get(name) for table in tables]) for name in names]
-        found = [row for row in rows if any(cell.kind != "same" for cell in row.cells[1:])]
-        if found:
-            kinds.append((kind, found[:_SHOWN_ROWS]))
+        table_rows = [row for row in rows if any(cell.kind != "same" for cell in row.cells[1:])]
+        if table_rows:
+            kinds.append((kind, table_rows[:_SHOWN_ROWS]))
     return kinds
 
 
@@ -110,7 +110,7 @@ def render_compare(records: Sequence[Record], *, principal: Principal, reference
         raise UsageError(
             f"a comparison takes {FEWEST} to {MOST} runs, {len(records)} were named; tick some in the list"
         )
-    ordered = _ordered([sanitized(each) for each in records], reference)
+    ordered = _ordered([sanitized(record) for record in records], reference)
     columns = [_column(ordered, place) for place in range(len(ordered))]
     found = (unpinned_between(ordered[0], record) for record in ordered[1:])
     unpinned = list(dict.fromkeys(chain.from_iterable(found)))
@@ -193,9 +193,9 @@ def _metric_row(name: str, metrics: Sequence[Metric | None], judged: Sequence[bo
         side = facts.side_of(metric.value, band, better) if place and judged[place] else "unknown"
         change = metric.value / first.value - 1 if place and first and first.value else None
         mark = "★ best" if place in best else f"{facts.SIDE_MARKS[side]} {side}" if side != "unknown" else ""
-        said = change_words(change) if change is not None else ""
+        words = change_words(change) if change is not None else ""
         cells.append(
-            TableCell(quantity(metric.value, metric.unit), said, mark, f"s-{side}" + " best" * (place in best))
+            TableCell(quantity(metric.value, metric.unit), words, mark, f"s-{side}" + " best" * (place in best))
         )
     return TableRow(name, cells, _band_words(band, better))
 

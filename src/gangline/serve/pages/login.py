@@ -39,6 +39,6 @@ def render_login(message: str = "", *, onward: str = "") -> str:
 
 def render_problem(status: int, message: str) -> str:
     """What happened, and what works instead."""
-    known = {each.value: each.phrase for each in HTTPStatus}
+    known = {http_status.value: http_status.phrase for http_status in HTTPStatus}
     title, way = _ADVICE_BY_STATUS.get(status, (known.get(status, "It did not work"), ""))
     return draw("problem.html.j2", status=status, title=title, message=message, way=way)

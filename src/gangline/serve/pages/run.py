@@ -63,7 +63,7 @@ def render_run(
         links=_links(record),
         downloads=_downloads(record),
         output_links=_output_links(record),
-        names={each.key: _name(each.key, record.prefix) for each in record.artifacts},
+        names={artifact.key: _name(artifact.key, record.prefix) for artifact in record.artifacts},
         **_now(record, progress),
         waiting=record.gang.waiting if is_open and record.gang else None,
         may_cancel=is_open and not run.cancel_requested and principal.may("runner", run.project),
@@ -81,12 +81,12 @@ def _now(record: Record, progress: StageProgress | None) -> dict[str, Any]:
     running = next((name for name, info in facts.stages_in_order(record) if info.state == "running"), None)
     seen = progress if progress and progress.stage == running else None
     losses = thinned([loss for loss in seen.losses if abs(loss) < LARGEST_DRAWN], TRACE_POINTS) if seen else []
-    known = seen.steps if seen else None
+    steps = seen.steps if seen else None
     return {
         "running": running,
         "since": record.stages[running].started if running else None,
         "progress": seen,
-        "steps": known or (record.plan.steps if record.plan else None),
+        "steps": steps or (record.plan.steps if record.plan else None),
         "losses": Markup(",").join(f"{loss:.5g}" for loss in losses),
         "trace": trace(losses),
     }
@@ -139,7 +139,7 @@ class HeatCell(NamedTuple):
 
 def _heat(record: Record) -> list[tuple[RankRow, list[HeatCell], str]]:
     """Table of shares, small enough for a page: a cell is a class and a number."""
-    return [(row, [_heat_cell(each) for each in shares], step) for row, shares, step in rank_shares(record.ranks)]
+    return [(row, [_heat_cell(share) for share in shares], step) for row, shares, step in rank_shares(record.ranks)]
 
 
 def _heat_cell(each: RankShare) -> HeatCell:
@@ -158,14 +158,14 @@ def _links(record: Record) -> list[tuple[str, Markup]]:
 def _downloads(record: Record) -> dict[str, Markup]:
     """Address of each artifact that is shown, by key; its digest distinguishes those of one kind."""
     path = ("api", "v1", "runs", record.run.id, "artifacts")
-    return {each.key: address(*path, each.kind, sha256=each.sha256) for each in record.artifacts}
+    return {artifact.key: address(*path, artifact.kind, sha256=artifact.sha256) for artifact in record.artifacts}
 
 
 def _output_links(record: Record) -> dict[str, Markup]:
     """Address of each output that is shown, by its digest."""
     path = ("api", "v1", "runs", record.run.id, "artifacts", OUTPUT_KIND)
     return {
-        each.sha256: address(*path, sha256=each.sha256) for each in (record.outputs.files if record.outputs else ())
+        file.sha256: address(*path, sha256=file.sha256) for file in (record.outputs.files if record.outputs else ())
     }
 
 

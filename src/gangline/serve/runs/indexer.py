@@ -99,14 +99,14 @@ class Indexer:
         """
         with self._lock:
             urgent, self._urgent = self._urgent, []
-        found = self._rows.open_runs()
-        ended = [prefix for run, prefix in self._open.items() if run not in found]
-        reported = [prefix for prefix in urgent if prefix.rsplit("/", 1)[1] not in found]
+        runs = self._rows.open_runs()
+        ended = [prefix for run, prefix in self._open.items() if run not in runs]
+        reported = [prefix for prefix in urgent if prefix.rsplit("/", 1)[1] not in runs]
         rows = [self._rows.of_run(prefix, on_read=self._report_end) for prefix in dict.fromkeys([*ended, *reported])]
-        rows += [self._rows.of_record(record, on_read=self._on_open) for record in found.values()]
+        rows += [self._rows.of_record(record, on_read=self._on_open) for record in runs.values()]
         self._index.put([row for row in rows if row is not None])
-        self._open = {run: record.prefix for run, record in found.items()}
-        self._report_open(found.values())
+        self._open = {run: record.prefix for run, record in runs.items()}
+        self._report_open(runs.values())
 
     def full_pass(self) -> int:
         """Every record that changed since the last full pass, page by page; how many there are.

@@ -60,15 +60,19 @@ class BodyMemory:
     def _make_room(self) -> None:
         """Evict bodies until a quarter is free: looked for once, where many small ones come at the same time."""
         held: Counter[str] = Counter()
-        for each in self._bodies:
-            held[each.address] += each.size_bytes
-        reading = [each for each in self._bodies if each.state == "reading" and not each.timeout.expired()]
-        for each in sorted(reading, key=lambda each: (held[each.address], each.size_bytes), reverse=True):
+        for body in self._bodies:
+            held[body.address] += body.size_bytes
+        reading = [
+            buffered_body
+            for buffered_body in self._bodies
+            if buffered_body.state == "reading" and not buffered_body.timeout.expired()
+        ]
+        for body in sorted(reading, key=lambda body: (held[body.address], body.size_bytes), reverse=True):
             if self.taken_bytes <= self._size_bytes * 3 // 4:
                 return
-            each.state = "evicted"
-            each.timeout.reschedule(0)
-            self.give_back(each)
+            body.state = "evicted"
+            body.timeout.reschedule(0)
+            self.give_back(body)
 
 
 @asynccontextmanager

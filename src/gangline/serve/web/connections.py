@@ -105,10 +105,14 @@ class HttpConnection(H11Protocol):
 def make_room(connections: Collection[HttpConnection]) -> None:
     """Close an eighth of the connections that wait for their client, one at least."""
     held: Counter[str] = Counter()
-    waiting = sorted((each for each in connections if each.is_waiting), key=lambda each: each.since, reverse=True)
-    for each in waiting:
-        held[each.address] += 1
-        each.place = held[each.address] // FEW
-    in_turn = sorted(waiting, key=lambda each: (each.place, -each.since), reverse=True)
-    for each in in_turn[: max(1, len(waiting) // 8)]:
-        each.give_way()
+    waiting = sorted(
+        (http_connection for http_connection in connections if http_connection.is_waiting),
+        key=lambda connection: connection.since,
+        reverse=True,
+    )
+    for connection in waiting:
+        held[connection.address] += 1
+        connection.place = held[connection.address] // FEW
+    in_turn = sorted(waiting, key=lambda connection: (connection.place, -connection.since), reverse=True)
+    for connection in in_turn[: max(1, len(waiting) // 8)]:
+        connection.give_way()

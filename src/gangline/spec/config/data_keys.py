@@ -35,7 +35,7 @@ class DataAccess:
 
     def demand_key(self, place: str, key: str) -> None:
         """Raises ConfigError, naming `place` (a key of line.toml), unless `key` may be read."""
-        below = tuple(each for each in self.prefixes if not each.startswith(PREFIX))
+        below = tuple(prefix for prefix in self.prefixes if not prefix.startswith(PREFIX))
         if key.startswith(below) or (self.project is not None and _is_of_own_run(key, self.project)):
             return
         works = f"{below[0]}NAME works" if below else "let the site name a prefix in store.data"
@@ -46,7 +46,7 @@ class DataAccess:
         prefixes `datasets/NAME/`."""
         if self.project is not None or f"{PREFIX}{name}/" in self.prefixes:
             return
-        opened = [each.removeprefix(PREFIX).rstrip("/") for each in self.prefixes if each.startswith(PREFIX)]
+        opened = [prefix.removeprefix(PREFIX).rstrip("/") for prefix in self.prefixes if prefix.startswith(PREFIX)]
         wanted = f"a data set that a fork's line may read ({', '.join(opened) or 'none'})"
         works = f'store.data = ["{PREFIX}{name}/"] of the site opens it'
         raise FileError("line.toml", [ConfigProblem(place, wanted, show(name), works)])
@@ -84,5 +84,5 @@ def is_data_prefix(prefix: str) -> bool:
     if _OPEN_NAME.fullmatch(prefix):
         return True
     segments = prefix.split("/")
-    named = all(re.fullmatch(r"[A-Za-z0-9._-]+", each) and each not in (".", "..") for each in segments[:-1])
+    named = all(re.fullmatch(r"[A-Za-z0-9._-]+", segment) and segment not in (".", "..") for segment in segments[:-1])
     return len(segments) > 1 and named and not segments[-1] and segments[0] not in RESERVED

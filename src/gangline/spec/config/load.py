@@ -103,8 +103,8 @@ def _find(name: str, path: Path | None, *, environ: Mapping[str, str]) -> Path |
     if named := path or (Path(variable) if variable else None):
         return named
     user = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
-    found = [folder / "gangline" / f"{name}.toml" for folder in (user, Path("/etc"))]
-    return next((file for file in found if file.is_file()), None)
+    paths = [folder / "gangline" / f"{name}.toml" for folder in (user, Path("/etc"))]
+    return next((file for file in paths if file.is_file()), None)
 
 
 def load_text(cls: type[T], text: str, *, file: str) -> T:

@@ -231,8 +231,8 @@ def lock_indexes(data: bytes, *, file: str) -> dict[tuple[str, str], str]:
 
     It is said to people and never used; user, password and query are left out.
     """
-    found = read_toml(data, file=file)
-    packages = found.get("package") or found.get("packages") or []
+    toml = read_toml(data, file=file)
+    packages = toml.get("package") or toml.get("packages") or []
     indexes: dict[tuple[str, str], str] = {}
     for package in packages if isinstance(packages, list) else ():
         name, version = (package.get("name"), package.get("version")) if isinstance(package, dict) else (None, None)
@@ -264,12 +264,12 @@ class PyLock:
 
 def read_pylock(data: bytes, *, file: str) -> PyLock:
     """Raises FileError that names the package that is not locked by version, with wheels and their hashes."""
-    found = read_toml(data, file=file)
-    packages = found.get("packages") or []
-    if not isinstance(packages, list) or not all(isinstance(each, dict) for each in packages):
+    toml = read_toml(data, file=file)
+    packages = toml.get("packages") or []
+    if not isinstance(packages, list) or not all(isinstance(package, dict) for package in packages):
         _refuse_pylock(file, show(packages))
-    requirements = "".join(_requirement(each, file) for each in packages).encode()
-    requires = found.get("requires-python")
+    requirements = "".join(_requirement(package, file) for package in packages).encode()
+    requires = toml.get("requires-python")
     return PyLock(
         requirements=requirements, pins=read_lock(requirements, file=file),
         requires_python=requires if isinstance(requires, str) else None,

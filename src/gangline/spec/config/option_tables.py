@@ -49,7 +49,7 @@ class Option:
     def wanted(self) -> str:
         """What its key takes, in words."""
         if self.choices:
-            return one_of([str(each) for each in self.choices])
+            return one_of([str(choice) for choice in self.choices])
         return ", ".join([f"{self.size} numbers" if self.size else _NAMES[self.kind], *(b.wanted for b in self.bounds)])
 
     def problems(self, key: str, value: Any) -> Iterator[ConfigProblem]:
@@ -63,7 +63,7 @@ class Option:
             yield ConfigProblem(key, self.wanted, show(value), works)
             return
         for bound in self.bounds:
-            if wrong := [each for each in numbers if not bound.holds(each)]:
+            if wrong := [number for number in numbers if not bound.holds(number)]:
                 yield ConfigProblem(key, bound.wanted, show(wrong[0]), works)
 
     @property
@@ -109,7 +109,7 @@ def options_of(cls: type) -> dict[str, Option]:
 
 @cache
 def _options(cls: Any) -> dict[str, Option]:
-    hints, defaults = get_type_hints(cls, include_extras=True), {each.name: each.default for each in fields(cls)}
+    hints, defaults = get_type_hints(cls, include_extras=True), {field.name: field.default for field in fields(cls)}
     return {name: _option(_present(kind), defaults[name]) for name, kind in hints.items() if not is_dataclass(kind)}
 
 
@@ -129,5 +129,5 @@ def _option(kind: Any, default: Any) -> Option:
 def _present(kind: Any) -> Any:
     """The type of a value, where the option may have none."""
     if get_origin(kind) in (Union, UnionType):
-        return next(each for each in get_args(kind) if each is not NoneType)
+        return next(arg for arg in get_args(kind) if arg is not NoneType)
     return kind

@@ -22,7 +22,7 @@ def failure_rules(key: str, rates: str | FailureRates) -> Iterator[ConfigProblem
     """Problems of rates that are given by number; a preset has none."""
     if isinstance(rates, str):
         return
-    if all(getattr(rates, each.name) is None for each in fields(rates)):
+    if all(getattr(rates, field.name) is None for field in fields(rates)):
         yield ConfigProblem(key, "hours to a failure of one part or more", "none", '"llama3" works')
 
 

@@ -34,7 +34,7 @@ def federated_rules(line: Line) -> Iterator[ConfigProblem]:
     if line.federated is not None:
         steps, each_round = line.train.steps, line.federated.local_steps
         if each_round >= 1 and steps >= 1 and steps % each_round:
-            near = " or ".join(str(each) for each in _nearest_divisors(steps, each_round))
+            near = " or ".join(str(divisor) for divisor in _nearest_divisors(steps, each_round))
             wanted = f"a divisor of train.steps = {steps}, for rounds are whole"
             yield ConfigProblem("federated.local_steps", wanted, show(each_round), f"{near} works")
         yield from _line_rules(line, line.federated)
@@ -52,7 +52,7 @@ def federation_rules(table: FederationTable) -> Iterator[ConfigProblem]:
     if len(set(table.members)) < 2:
         works = "list the names of the certificates that may take part"
         yield ConfigProblem("federation.members", "at least two names", show(table.members), works)
-    for name in sorted({each for each in table.members if table.members.count(each) > 1}):
+    for name in sorted({member for member in table.members if table.members.count(member) > 1}):
         yield ConfigProblem("federation.members", "each name once", f"{show(name)} twice", "keep one")
     for index, name in enumerate(table.members):
         if not _MEMBER.fullmatch(name):
@@ -144,8 +144,8 @@ def _privacy_rules(table: FederatedTable) -> Iterator[ConfigProblem]:
 def _simulation_rules(table: FederatedTable) -> Iterator[ConfigProblem]:
     simulate, least = table.simulate, LEAST_SUM if table.secure_sum else 2
     yield from at_least("federated.simulate.members", simulate.members, least)
-    found = SPLIT.fullmatch(simulate.split)
-    if found is None or (found["alpha"] is not None and not float(found["alpha"])):
+    match = SPLIT.fullmatch(simulate.split)
+    if match is None or (match["alpha"] is not None and not float(match["alpha"])):
         wanted = "iid, dirichlet:A with A above 0, or column:NAME"
         yield ConfigProblem("federated.simulate.split", wanted, show(simulate.split), '"dirichlet:0.3" works')
 

@@ -193,12 +193,14 @@ def _data_rules(table: DataTable) -> Iterator[ConfigProblem]:
 
 def _dataset_rules(table: DataTable) -> Iterator[ConfigProblem]:
     """Data sets, their mix, and the order of their samples."""
-    references = [(f"data.shards[{index}]", each) for index, each in enumerate(table.shards) if each.startswith(SCHEME)]
+    references = [
+        (f"data.shards[{index}]", shard) for index, shard in enumerate(table.shards) if shard.startswith(SCHEME)
+    ]
     if references and len(references) < len(table.shards):
         yield ConfigProblem(
             "data.shards", "data sets, or keys of manifests", "both", "pack or add the rest: gangline data"
         )
-    references += [(f"data.mix[{index}].shards", each.shards) for index, each in enumerate(table.mix)]
+    references += [(f"data.mix[{index}].shards", mix_table.shards) for index, mix_table in enumerate(table.mix)]
     names = [match["name"] for _, each in references if (match := REFERENCE.fullmatch(each))]
     for place, reference in references:
         if not REFERENCE.fullmatch(reference):

@@ -88,7 +88,7 @@ def _choice_rules(place: str, dimension: Dimension) -> Iterator[ConfigProblem]:
     choices = dimension.choices
     if dimension.log or dimension.step is not None:
         yield ConfigProblem(place, "choices alone", "log or step with them", "choices have no order")
-    if len(choices) < 2 or len({(type(each), each) for each in choices}) < len(choices):
+    if len(choices) < 2 or len({(type(choice), choice) for choice in choices}) < len(choices):
         yield ConfigProblem(f"{place}.choices", "two or more different values", show(choices), "leave the key out")
     if len(choices) > MOST_CHOICES:
         yield ConfigProblem(f"{place}.choices", f"at most {MOST_CHOICES}", f"{len(choices)}", "use low and high")
@@ -109,7 +109,9 @@ def _metric_rules(table: SearchTable) -> Iterator[ConfigProblem]:
     if table.pruner == "population" and len(metrics) > 1:
         yield ConfigProblem("search.pruner", "one metric with population", show(metrics), 'pruner = "none" works')
     continuous = [
-        key for key, each in table.space.items() if not each.choices and each.step is None and not each.is_whole
+        key
+        for key, dimension in table.space.items()
+        if not dimension.choices and dimension.step is None and not dimension.is_whole
     ]
     if table.sampler == "grid" and continuous:
         works = "give choices or a step, or another sampler"

@@ -291,11 +291,11 @@ def source_rules(sources: Mapping[str, SourceTable]) -> Iterator[ConfigProblem]:
         elif ".." in rest.split("/") or (scheme == "file" and not rest.startswith("/")):
             yield ConfigProblem(f"{key}.url", "an absolute path without ..", show(table.url), '"file:///data" works')
         yield from _reference(f"{key}.credentials", table.credentials)
-        for index, each in enumerate(table.hosts):
-            if not _HOST.fullmatch(each) or not each.rpartition(":")[0].strip("*?."):
+        for index, host in enumerate(table.hosts):
+            if not _HOST.fullmatch(host) or not host.rpartition(":")[0].strip("*?."):
                 works = '"datanode-*.example:9864" works'
                 yield ConfigProblem(
-                    f"{key}.hosts[{index}]", "HOST:PORT, with * for a part of the name", show(each), works
+                    f"{key}.hosts[{index}]", "HOST:PORT, with * for a part of the name", show(host), works
                 )
 
 

@@ -119,7 +119,7 @@ def _schedule_rules(table: TrainTable) -> Iterator[ConfigProblem]:
         yield ConfigProblem("train.schedule.warmup_steps", wanted, show(schedule.warmup_steps), "warm up for fewer")
 
 
-_AXES = tuple(each.name for each in fields(Mesh))
+_AXES = tuple(field.name for field in fields(Mesh))
 
 
 def _mesh_rules(mesh: MeshTable, table: TrainTable) -> Iterator[ConfigProblem]:

@@ -165,9 +165,9 @@ def _problems(error: Exception, key: str) -> list[ConfigProblem]:
     if not isinstance(error, (ClassValidationError, IterableValidationError)):
         return [ConfigProblem(key, "a value that fits its table", str(error))]
     placed, unplaced = error.group_exceptions()
-    inner = [(each, key) for each in unplaced]  # of a misspelled key, before the one that lacks it
-    inner += [(each, _place(key, note)) for each, note in placed]
-    return [problem for each, place in inner for problem in _problems(each, place)]
+    inner = [(exception, key) for exception in unplaced]  # of a misspelled key, before the one that lacks it
+    inner += [(exception, _place(key, note)) for exception, note in placed]
+    return [problem for exception, place in inner for problem in _problems(exception, place)]
 
 
 def _place(key: str, note: AttributeValidationNote | IterableValidationNote) -> str:
@@ -178,7 +178,7 @@ def _place(key: str, note: AttributeValidationNote | IterableValidationNote) -> 
 
 def _unknown_key(name: str, cls: type, key: str) -> ConfigProblem:
     """The problem of a key that `cls` does not have, with the key that was probably meant."""
-    known = [each.name for each in fields(cls)]
+    known = [field.name for field in fields(cls)]
     near = get_close_matches(name[:_LONGEST_NAME], known, n=1, cutoff=0.5)
     works = f"did you mean {_join(key, near[0])}?" if near else f"there are {', '.join(known)}"
     return ConfigProblem(_join(key, shorten(name)), "a known key", "an unknown one", works)
@@ -204,8 +204,8 @@ def build_line(plain: dict[str, Any], reader: Reader | None) -> tuple[Line | Non
     problems: list[ConfigProblem] = []
     for name, kind in get_type_hints(Line).items():
         if name in plain or name in _REQUIRED:
-            tables[name], found = structure(kind, plain.get(name, {}), key=name)
-            problems += found + _judge(name, kind, tables[name], plain.get(name), found)
+            tables[name], config_problems = structure(kind, plain.get(name, {}), key=name)
+            problems += config_problems + _judge(name, kind, tables[name], plain.get(name), config_problems)
     problems += [_unknown_key(name, Line, "") for name in sorted(plain.keys() - get_type_hints(Line).keys())]
     if problems:
         return None, problems
@@ -260,8 +260,8 @@ def _number_problems(key: str, value: Any, bounds: tuple[Bound, ...]) -> Iterato
         for index, each in enumerate(value):
             yield from _number_problems(f"{key}[{index}]", each, ())
     elif isinstance(value, (int, float)):
-        broken = (each for each in bounds if not each.holds(value))
-        yield from (ConfigProblem(key, each.wanted, show(value), each.works) for each in broken)
+        broken = (bound for bound in bounds if not bound.holds(value))
+        yield from (ConfigProblem(key, bound.wanted, show(value), bound.works) for bound in broken)
 
 
 @cache

@@ -21,8 +21,8 @@ def gone_line(num_bytes: int) -> bytes:
 
 def split_gone(data: bytes) -> tuple[int, bytes]:
     """(number of bytes that are gone before a half, the half without the line that says so)."""
-    found = _GONE.match(data)
-    return (int(found[1]), data[found.end() :]) if found else (0, data)
+    match = _GONE.match(data)
+    return (int(match[1]), data[match.end() :]) if match else (0, data)
 
 
 def older_from(data: bytes, position: int) -> tuple[int, bytes, int]:

@@ -39,7 +39,7 @@ def is_usable(event: Mapping[str, Any]) -> bool:
         if event.get("step") is None or not isinstance(phases, dict):
             return False
         figures += [event["step"], *phases.values()]
-    return all(each is None or _is_figure(each) for each in figures) and _is_loss(event.get("loss"))
+    return all(figure is None or _is_figure(figure) for figure in figures) and _is_loss(event.get("loss"))
 
 
 def _is_figure(value: object) -> bool:

@@ -102,7 +102,7 @@ class FolderLayout:
         """Where keys that begin with `prefix` may be: the store itself, and those of its sections."""
         if (self.root / HIDDEN).is_dir():
             yield None
-        names = sorted(each.name for each in self._sections.iterdir()) if self._sections.is_dir() else []
+        names = sorted(path.name for path in self._sections.iterdir()) if self._sections.is_dir() else []
         for section in (name.replace(_SLASH, "/") for name in names):
             if (section.startswith(prefix) or prefix.startswith(f"{section}/")) and (self.root / section).is_dir():
                 yield section
@@ -155,11 +155,11 @@ def _walk(
                 yield from _walk(layout, folder / name, key, prefix=prefix, after=after, in_section=inside)
         elif key.startswith(prefix) and key > after:
             try:
-                found = (folder / name).lstat()
+                status = (folder / name).lstat()
             except FileNotFoundError:  # deleted since the folder was read
                 continue
-            if stat.S_ISREG(found.st_mode):
-                yield key, found
+            if stat.S_ISREG(status.st_mode):
+                yield key, status
 
 
 def _names(folder: Path, *, follow: bool) -> list[tuple[str, bool]]:

@@ -57,9 +57,9 @@ class FolderStore:
         with self._failures("read", key):
             try:
                 with self._layout.file(key) as path, os.fdopen(open_plain(path), "rb") as file:
-                    found = os.fstat(file.fileno())
+                    status = os.fstat(file.fileno())
                     file.seek(start)
-                    return Blob(file.read(-1 if size is None else size), _version(found), found.st_size)
+                    return Blob(file.read(-1 if size is None else size), _version(status), status.st_size)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 self._layout.demand_marker()
                 return None
@@ -70,17 +70,17 @@ class FolderStore:
             try:
                 with self._layout.file(key) as path, FileIO(open_plain(path), "rb") as file:
                     file.seek(start)
-                    return sum(_fill(file, each) for each in buffers), os.fstat(file.fileno()).st_size
+                    return sum(_fill(file, buffer) for buffer in buffers), os.fstat(file.fileno()).st_size
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 self._layout.demand_marker()
                 return None
 
     def head(self, key: str) -> Entry | None:
         with self._failures("look up", key):
-            found = self._stat(key)
-            if found is None:
+            status = self._stat(key)
+            if status is None:
                 self._layout.demand_marker()
-            return Entry(key, found.st_size, found.st_mtime) if found else None
+            return Entry(key, status.st_size, status.st_mtime) if status else None
 
     def put(self, key: str, data: bytes) -> Etag:
         with self._failures("write", key), self._staged(key, data) as staged:
@@ -101,8 +101,8 @@ class FolderStore:
 
     def compare_and_set(self, key: str, data: bytes, expected: Etag) -> Etag | None:
         with self._failures("write", key):
-            found = self._stat(key)
-            if found is None or _version(found) != expected:
+            status = self._stat(key)
+            if status is None or _version(status) != expected:
                 self._layout.demand_marker()
                 return None
             with self._staged(key, data) as staged:
@@ -134,11 +134,11 @@ class FolderStore:
     def open_uploads(self, prefix: str = "") -> Sequence[OpenUpload]:
         check_prefix(prefix)
         with self._failures("list", "open uploads"):
-            found: list[OpenUpload] = []
+            uploads: list[OpenUpload] = []
             for section in self._layout.sections_at(prefix):
                 with self._layout.hidden(section, "uploads") as folder:
-                    found += find_uploads(folder, prefix)
-            return sorted(found, key=lambda upload: (upload.key, upload.started))
+                    uploads += find_uploads(folder, prefix)
+            return sorted(uploads, key=lambda upload: (upload.key, upload.started))
 
     def abort_upload(self, upload: OpenUpload) -> None:
         section = self._layout.section_of(upload.key)
@@ -165,10 +165,10 @@ class FolderStore:
 
     def _publish_over(self, staged: Path, key: str, expected: Etag) -> Etag | None:
         with self._locked(key):
-            found = self._stat(key)
-            if found is None or _version(found) != expected:
+            status = self._stat(key)
+            if status is None or _version(status) != expected:
                 return None
-            return self._replace(staged, key, found)
+            return self._replace(staged, key, status)
 
     def _replace(self, staged: Path, key: str, found: os.stat_result | None) -> Etag:
         stamp_after(staged, found.st_mtime_ns if found else 0)
@@ -179,8 +179,8 @@ class FolderStore:
     def _stat(self, key: str) -> os.stat_result | None:
         try:
             with self._layout.file(key) as path:
-                found = path.lstat()
-                return found if stat.S_ISREG(found.st_mode) else None
+                status = path.lstat()
+                return status if stat.S_ISREG(status.st_mode) else None
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -212,10 +212,10 @@ class FolderStore:
         if section in self._swept:
             return
         self._swept.add(section)
-        for left in incoming.iterdir():
+        for path in incoming.iterdir():
             try:
-                if time.time() - left.lstat().st_mtime > _LOST_WRITER_SECONDS:
-                    left.unlink()
+                if time.time() - path.lstat().st_mtime > _LOST_WRITER_SECONDS:
+                    path.unlink()
             except FileNotFoundError:  # its writer is alive, and finished
                 continue
 

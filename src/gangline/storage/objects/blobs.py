@@ -19,8 +19,8 @@ def blob_key(data: bytes) -> str:
 def put_blob(store: ObjectStore, data: bytes) -> str:
     """Store `data` once; returns its key, also when it was there before."""
     key = blob_key(data)
-    found = store.head(key)
-    if found is None or found.size_bytes != len(data):
+    entry = store.head(key)
+    if entry is None or entry.size_bytes != len(data):
         store.put(key, data)
     return key
 

@@ -122,20 +122,20 @@ def read_growing_file(store: ObjectStore, key: str, *, most_bytes: int, last: in
     Raises:
         IntegrityError: That is more than `most_bytes`; nothing was read.
     """
-    found = find_growing_file(store, key)
-    if found is None:
+    file = find_growing_file(store, key)
+    if file is None:
         return None
     if last is None or last > most_bytes:
-        found.demand(most_bytes)
-    return found.read(last=last)
+        file.demand(most_bytes)
+    return file.read(last=last)
 
 
 def join_parts(store: ObjectStore, key: str) -> None:
     """Make one object of a file that no longer grows."""
-    found = find_growing_file(store, key)
-    if found is not None and len(found.parts) > 1:
-        put_blocks(store, key, (data for _, data in found.pieces()))
-        for _, part in found.parts[1:]:
+    file = find_growing_file(store, key)
+    if file is not None and len(file.parts) > 1:
+        put_blocks(store, key, (data for _, data in file.pieces()))
+        for _, part in file.parts[1:]:
             store.delete(part)
 
 
@@ -198,9 +198,9 @@ class GrowingFileWriter:
 
     def _take_over(self, file: BufferedReader) -> tuple[int, bytes]:
         """Offset to continue from: the end of this file in the store. Parts of others are deleted, last first."""
-        found = find_growing_file(self._store, self._key)
+        growing_file = find_growing_file(self._store, self._key)
         start, sent = 0, b""
-        for begins, data in found.pieces() if found else ():
+        for begins, data in growing_file.pieces() if growing_file else ():
             file.seek(begins)
             if file.read(len(data)) != data:
                 break

@@ -47,7 +47,7 @@ def abort_left_uploads(
         now: Seconds since the epoch; the clock of this machine by default.
     """
     until = (time.time() if now is None else now) - older_than_seconds
-    left = [upload for upload in store.open_uploads(prefix) if upload.started <= until]
-    for upload in left:
+    uploads = [upload for upload in store.open_uploads(prefix) if upload.started <= until]
+    for upload in uploads:
         store.abort_upload(upload)
-    return left
+    return uploads

@@ -20,12 +20,12 @@ def place_files(store: ObjectStore, files: Iterable[DataFile], folder: Path) -> 
         StorageError: The store failed, or lacks a file.
         IntegrityError: A file has another digest, a path that leads out of the folder, or one that is there already.
     """
-    for each in files:
-        check_new_path(each.path)
-        place = folder / each.path
+    for file in files:
+        check_new_path(file.path)
+        place = folder / file.path
         if os.path.lexists(place):
-            raise IntegrityError(f"{each.path!r} is a file of the commit and one that DVC or Git LFS tracks")
-        fetch_file(store, each, place)
+            raise IntegrityError(f"{file.path!r} is a file of the commit and one that DVC or Git LFS tracks")
+        fetch_file(store, file, place)
 
 
 def with_placed_files(code: bytes, store: ObjectStore, files: Sequence[DataFile]) -> bytes | None:
@@ -38,10 +38,10 @@ def with_placed_files(code: bytes, store: ObjectStore, files: Sequence[DataFile]
     if not files:
         return code
     layer = read_layer(code)
-    size_bytes = sum(len(each.data) for each in layer) + sum(each.size_bytes for each in files)
+    size_bytes = sum(len(file.data) for file in layer) + sum(file.size_bytes for file in files)
     if size_bytes > MAX_BYTES or len(layer) + len(files) > MAX_FILES:
         return None
-    return pack([*layer, *(LayerFile(each.path, get_blob(store, each.key)) for each in files)])
+    return pack([*layer, *(LayerFile(file.path, get_blob(store, file.key)) for file in files)])
 
 
 def fetch_file(store: ObjectStore, file: DataFile, place: Path) -> None:

@@ -106,9 +106,9 @@ class AwsIdentity:
                 f"write {self._form.replace('profile', 'cli', 1)}"
             )
         status = re.search(r"HTTP status code (\d{3})", str(error))
-        found = f"status {status[1]}" if status else type(error).__name__
+        name = f"status {status[1]}" if status else type(error).__name__
         return StorageError(
-            f"store.credentials {self._form}: wanted the credentials of a role, found {found}; {_ROLE_NEEDS}"
+            f"store.credentials {self._form}: wanted the credentials of a role, found {name}; {_ROLE_NEEDS}"
         )
 
 

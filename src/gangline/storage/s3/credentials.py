@@ -43,7 +43,7 @@ def source_of(given: str | Path | CredentialSource) -> CredentialSource:
 def credential_text(credentials: Credentials) -> str:
     """The text that `parse_credentials` reads."""
     parts = (credentials.access_key, credentials.secret_key, credentials.session_token)
-    return ":".join(each for each in parts if each)
+    return ":".join(part for part in parts if part)
 
 
 def parse_credentials(text: str) -> Credentials:
@@ -119,5 +119,5 @@ class _File:
         return _Seen(mark, parse_credentials(self._path.read_text("utf-8", errors="replace")))
 
     def _mark(self) -> _Mark:
-        found = self._path.stat()
-        return _Mark(found.st_ino, found.st_mtime_ns, found.st_size)
+        status = self._path.stat()
+        return _Mark(status.st_ino, status.st_mtime_ns, status.st_size)

@@ -35,8 +35,8 @@ _CODE = re.compile(rb"<Code>([A-Za-z0-9]{1,64})</Code>")
 
 def error_code(answer: HttpResponse) -> str:
     """The `<Code>` of an error document, or ''; answers to HEAD have none, but for MinIO's, in a header."""
-    found = _CODE.search(answer.data[:4096])
-    return found.group(1).decode() if found else answer.headers.get("x-minio-error-code", "")
+    match = _CODE.search(answer.data[:4096])
+    return match.group(1).decode() if match else answer.headers.get("x-minio-error-code", "")
 
 
 def is_about_credentials(method: str, answer: HttpResponse) -> bool:

@@ -40,7 +40,7 @@ def add(wire: S3Client, policy: dict[str, Any], *, owner: str, seconds: int) -> 
         AccountsUnavailable: The server gives none.
         StorageError: The server did not answer.
     """
-    expired = [each["accessKey"] for each in _accounts(wire, owner) if each["is_over"]]
+    expired = [account["accessKey"] for account in _accounts(wire, owner) if account["is_over"]]
     made = _asked(wire, lambda admin: _add_once(admin, policy, owner=owner, seconds=seconds))
     for access_key in expired:
         _delete(wire, access_key)
@@ -64,7 +64,7 @@ def _add_once(admin: MinioAdmin, policy: dict[str, Any], *, owner: str, seconds:
 
 def delete(wire: S3Client, *, owner: str) -> int:
     """Delete every access key of `owner`; how many."""
-    doomed = [each["accessKey"] for each in _accounts(wire, owner)]
+    doomed = [account["accessKey"] for account in _accounts(wire, owner)]
     for access_key in doomed:
         _delete(wire, access_key)
     return len(doomed)
@@ -72,7 +72,7 @@ def delete(wire: S3Client, *, owner: str) -> int:
 
 def owners(wire: S3Client) -> set[str]:
     """Owners that have an access key."""
-    return {each["description"].removeprefix(_HEAD) for each in _accounts(wire)}
+    return {account["description"].removeprefix(_HEAD) for account in _accounts(wire)}
 
 
 def probe(wire: S3Client, *, owner: str) -> None:
@@ -105,7 +105,7 @@ def _delete(wire: S3Client, access_key: str) -> None:
     try:
         _asked(wire, lambda admin: admin.delete_service_account(access_key))
     except AccountsUnavailable:  # it is gone: it expired, or another process deleted it
-        if any(each["accessKey"] == access_key for each in _accounts(wire)):
+        if any(account["accessKey"] == access_key for account in _accounts(wire)):
             raise
 
 
@@ -141,8 +141,8 @@ def _asked(wire: S3Client, call: Callable[[MinioAdmin], Result]) -> Result:
 
 
 def _meaning(error: MinioAdminException) -> Exception:
-    found = re.search(r"Status: (\d+)", str(error))
-    status = int(found[1]) if found else 0
+    match = re.search(r"Status: (\d+)", str(error))
+    status = int(match[1]) if match else 0
     if status in (429, 503) or (status >= 500 and status != 501):
         return OutcomeUnknown(str(status))
     if status == 403:

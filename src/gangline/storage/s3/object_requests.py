@@ -106,33 +106,33 @@ def list_page(wire: S3Client, prefix: str, after: str, size: int) -> Sequence[En
     query = {"list-type": "2", "prefix": prefix, "max-keys": str(size), **_ENCODED}
     answer = wire.send("GET", query=query | ({"start-after": after} if after else {}))
     objects, *_ = _read(wire, prefix, answer, parse_list_objects)
-    found = [
+    entries = [
         Entry(each.object_name, each.size, each.last_modified.timestamp())
         for each in objects
         if each.object_name is not None and each.size is not None and each.last_modified is not None
     ]
-    if found and after and found[-1].key.encode(errors="replace") <= after.encode(errors="replace"):
+    if entries and after and entries[-1].key.encode(errors="replace") <= after.encode(errors="replace"):
         raise _repeats(wire, prefix)
-    return found
+    return entries
 
 
 def list_uploads(wire: S3Client, root: str, prefix: str) -> Sequence[OpenUpload]:
     """Open uploads below `root` whose key begins with `prefix`; MinIO lists those of the key `prefix` alone."""
-    found: list[OpenUpload] = []
+    uploads: list[OpenUpload] = []
     query = {"uploads": "", "prefix": root + prefix, "max-uploads": str(_PAGE), **_ENCODED}
     while True:
         page = _read(wire, prefix, wire.send("GET", query=query), ListMultipartUploadsResult)
         listed = [
-            OpenUpload(each.object_name.removeprefix(root), each.upload_id, each.initiated_time.timestamp())
-            for each in page.uploads
-            if each.object_name and each.upload_id and each.initiated_time
+            OpenUpload(upload.object_name.removeprefix(root), upload.upload_id, upload.initiated_time.timestamp())
+            for upload in page.uploads
+            if upload.object_name and upload.upload_id and upload.initiated_time
         ]
-        if listed and listed[-1] in found:
+        if listed and listed[-1] in uploads:
             raise _repeats(wire, prefix)
-        found += listed
+        uploads += listed
         if not page.is_truncated or not listed:
-            return found
-        query |= {"key-marker": root + found[-1].key, "upload-id-marker": found[-1].upload_id}
+            return uploads
+        query |= {"key-marker": root + uploads[-1].key, "upload-id-marker": uploads[-1].upload_id}
 
 
 def _read(wire: S3Client, prefix: str, answer: HttpResponse, parse: Callable[[Any], Page]) -> Page:
@@ -217,11 +217,11 @@ class S3Upload:
 
 def find_uploads(wire: S3Client, root: str, prefix: str) -> Sequence[OpenUpload]:
     """Open uploads of keys that begin with `prefix`, by key; `root` is the store's own prefix."""
-    found = {(each.key, each.upload_id): each for each in list_uploads(wire, root, prefix)}
+    found = {(open_upload.key, open_upload.upload_id): open_upload for open_upload in list_uploads(wire, root, prefix)}
     for key, started in sorted(_noted_keys(wire, root, prefix).items()):
-        for each in _uploads_of(wire, root, key) or [OpenUpload(key, "", started)]:
-            found[each.key, each.upload_id] = each
-    return sorted(found.values(), key=lambda each: (each.key, each.started))
+        for upload in _uploads_of(wire, root, key) or [OpenUpload(key, "", started)]:
+            found[upload.key, upload.upload_id] = upload
+    return sorted(found.values(), key=lambda upload: (upload.key, upload.started))
 
 
 def forget_notes(wire: S3Client, root: str, key: str) -> None:
@@ -236,7 +236,7 @@ def forget_notes(wire: S3Client, root: str, key: str) -> None:
 
 def _noted_keys(wire: S3Client, root: str, prefix: str) -> dict[str, float]:
     """Key and age by note; a name that our client would not give is the key itself, so that it can be removed, too."""
-    names = {each.key.removeprefix(root + UPLOAD_NOTES_PREFIX): each.modified for each in _notes(wire, root, prefix)}
+    names = {note.key.removeprefix(root + UPLOAD_NOTES_PREFIX): note.modified for note in _notes(wire, root, prefix)}
     return {name.rpartition("/~")[0] or name: modified for name, modified in names.items()}
 
 
@@ -246,7 +246,7 @@ def _notes(wire: S3Client, root: str, prefix: str) -> Sequence[Entry]:
 
 
 def _uploads_of(wire: S3Client, root: str, key: str) -> Sequence[OpenUpload]:
-    return [each for each in list_uploads(wire, root, key) if each.key == key]
+    return [upload for upload in list_uploads(wire, root, key) if upload.key == key]
 
 
 def _manifest(part_etags: list[str]) -> bytes:

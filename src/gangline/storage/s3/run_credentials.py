@@ -124,7 +124,7 @@ def credential_owners(store: ObjectStore) -> frozenset[str]:
         owners = minio_accounts.owners(s3.wire)
     except minio_accounts.AccountsUnavailable:
         return frozenset()
-    return frozenset(each.removeprefix(root) for each in owners if each.startswith(root))
+    return frozenset(owner.removeprefix(root) for owner in owners if owner.startswith(root))
 
 
 def credential_policy(store: ObjectStore) -> CredentialPolicy:

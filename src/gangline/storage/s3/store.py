@@ -97,16 +97,16 @@ class S3Store:
     def list(self, prefix: str, after: str = "", limit: int = 1000) -> Sequence[Entry]:
         """List objects; those whose names are no keys are left out: no other method takes them."""
         check_prefix(prefix)
-        found: list[Entry] = []
+        entries: list[Entry] = []
         last = self.prefix + after if after else ""
-        while len(found) < limit and (page := list_page(self.wire, self.prefix + prefix, last, _PAGE)):
-            found += [
-                Entry(each.key.removeprefix(self.prefix), each.size_bytes, each.modified)
-                for each in page
-                if is_key(each.key.removeprefix(self.prefix))
+        while len(entries) < limit and (page := list_page(self.wire, self.prefix + prefix, last, _PAGE)):
+            entries += [
+                Entry(entry.key.removeprefix(self.prefix), entry.size_bytes, entry.modified)
+                for entry in page
+                if is_key(entry.key.removeprefix(self.prefix))
             ]
             last = page[-1].key
-        return found[:limit]
+        return entries[:limit]
 
     def delete(self, key: str) -> None:
         self.wire.send("DELETE", self._path(key), accept=(404,))

@@ -74,4 +74,4 @@ def _session(document: bytes) -> str | None:
     except ET.ParseError:
         return None
     parts = [root.findtext(f".//{{*}}{name}") for name in _PARTS]
-    return ":".join(each for each in parts if each) if all(parts) else None
+    return ":".join(part for part in parts if part) if all(parts) else None

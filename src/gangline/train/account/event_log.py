@@ -117,8 +117,8 @@ def last_step(path: Path) -> int:
     if not path.exists():
         return 0
     with path.open("rb") as lines:  # a long run has millions: they are not parsed, and few are in memory
-        found = (_STEP.match(line) for line in lines)
-        return max((int(each[1]) for each in found if each), default=0)
+        matches = (_STEP.match(line) for line in lines)
+        return max((int(match[1]) for match in matches if match), default=0)
 
 
 def serve_metrics(environment: RankEnvironment, plan: Plan, events: EventLog) -> None:

@@ -35,8 +35,8 @@ class Evaluations:
 
     def all(self) -> tuple[WeightsEvaluation, ...]:
         """All evaluations, in the order of their newest metrics; none where no weights are named."""
-        found = tuple(self._found.values())
-        return found if any(each.weights for each in found) else ()
+        evaluations = tuple(self._found.values())
+        return evaluations if any(evaluation.weights for evaluation in evaluations) else ()
 
 
 def weights_files(paths: WeightsPaths, *, saved: Mapping[str, WeightsFile]) -> dict[str, WeightsFile]:

@@ -25,11 +25,11 @@ def losses_of(metrics: LineFile | None, *, seed: int, job: int | None) -> tuple[
     metrics.flush()
     lines = map(json.loads, metrics.path.read_text().splitlines())
     found: list[tuple[int, float | None]] = []
-    for each in lines:
-        if each["job"] == job and each["seed"] == seed:
-            while found and found[-1][0] >= each["step"]:
+    for line in lines:
+        if line["job"] == job and line["seed"] == seed:
+            while found and found[-1][0] >= line["step"]:
                 found.pop()
-            found.append((each["step"], each["loss"]))
+            found.append((line["step"], line["loss"]))
     return thin([(step, loss) for step, loss in found if loss is not None])
 
 
@@ -44,8 +44,8 @@ def _with_numbers_only(job: JobResult) -> JobResult:
     wild = {name: str(value) for name, value in job.metrics.items() if not isfinite(value)}
     metrics = {name: value for name, value in job.metrics.items() if name not in wild}
     evaluations = tuple(
-        replace(each, metrics={name: value for name, value in each.metrics.items() if isfinite(value)})
-        for each in job.evaluations
+        replace(evaluation, metrics={name: value for name, value in evaluation.metrics.items() if isfinite(value)})
+        for evaluation in job.evaluations
     )
     return replace(job, metrics=metrics, not_finite=wild, evaluations=evaluations)
 

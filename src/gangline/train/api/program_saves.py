@@ -91,19 +91,19 @@ class ProgramSaves:
             IntegrityError: There are saves, and none of them verifies.
         """
         refused = []
-        for found in list_checkpoints(self._store, self._prefix):
+        for checkpoint in list_checkpoints(self._store, self._prefix):
             staged = into.with_name(f"{into.name}.part")
             shutil.rmtree(staged, ignore_errors=True)
             try:
-                self._read(found.prefix, staged)
+                self._read(checkpoint.prefix, staged)
             except RefusedCheckpoint as error:
                 shutil.rmtree(staged, ignore_errors=True)
-                refused.append(f"{found.prefix}/{error}")
-                on_refused(f"{found.prefix}/{error.file}", error.reason)
+                refused.append(f"{checkpoint.prefix}/{error}")
+                on_refused(f"{checkpoint.prefix}/{error.file}", error.reason)
                 continue
             shutil.rmtree(into, ignore_errors=True)
             staged.replace(into)
-            return found.step
+            return checkpoint.step
         if refused:
             raise IntegrityError(f"none of {len(refused)} saves below {self._prefix} verifies: {'; '.join(refused)}")
         return None
@@ -148,7 +148,7 @@ def flatten(files: Mapping[str, Content]) -> dict[str, bytes | Path]:
         if isinstance(content, bytes) or content.is_file():
             by_path[name] = content
         elif content.is_dir():
-            below = sorted(each for each in content.rglob("*") if each.is_file() and not each.is_symlink())
+            below = sorted(path for path in content.rglob("*") if path.is_file() and not path.is_symlink())
             by_path |= {f"{name}/{file.relative_to(content).as_posix()}": file for file in below}
         else:
             raise UsageError(f"save({name!r}): wanted bytes, a file or a folder, found nothing at {content}")

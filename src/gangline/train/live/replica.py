@@ -181,12 +181,12 @@ def recover(context: RankContext, engine: TrainingEngine, retained: RetainedStat
     if newest == NO_STEP:
         return False
     began, first, source = time.monotonic(), min(sources.values()), sources[pieces[context.rank]]
-    known = RetainedState(numbers=peers.broadcast(retained.numbers if context.rank == first else None, source=first))
+    state = RetainedState(numbers=peers.broadcast(retained.numbers if context.rank == first else None, source=first))
     names = peers.union(dict.fromkeys(retained.tensors, True) if context.rank in sources.values() else {})
-    tensors = known.open(engine, names)  # owners of matrices have state that others lack
+    tensors = state.open(engine, names)  # owners of matrices have state that others lack
     if context.rank == source:
         retained.fill(tensors)
-    group, parts = context.meshes.group("dp_replicate"), [local_part(each.detach()) for each in tensors.values()]
+    group, parts = context.meshes.group("dp_replicate"), [local_part(tensor.detach()) for tensor in tensors.values()]
     for part in parts:
         dist.broadcast(part, source, group=group)
     size = sum(part.nbytes for part in parts)

@@ -78,7 +78,7 @@ class RankTensors(ExtraTensors):
 
     def restore(self, own: Mapping[str, Tensor]) -> None:
         head = f"{self.head}/"
-        self.memory.load({name.removeprefix(head): each for name, each in own.items() if name.startswith(head)})
+        self.memory.load({name.removeprefix(head): tensor for name, tensor in own.items() if name.startswith(head)})
 
 
 class CheckpointSaves:
@@ -122,7 +122,7 @@ class CheckpointSaves:
             return load(
                 store, at.rpartition("/")[0] if at else context.checkpoints, self._model, self._optimizer,
                 key=context.key, group=context.groups.checkpoint, at=at, on_refused=self._emit_refused,
-                extra=_merged(each.tensors() for each in self._extras), copies=context.copies, fused=fused,
+                extra=_merged(extra.tensors() for extra in self._extras), copies=context.copies, fused=fused,
                 keeps_options=keeps,
             )  # fmt: skip
 
@@ -147,8 +147,8 @@ class CheckpointSaves:
         return saver.save(
             self._model, self._optimizer, progress.numbers(), step=progress.step, wait=wait,
             rank_numbers={"generators": generator_state(), "tp": self._context.plan.mesh.tp},
-            extra=_merged(each.tensors() for each in self._extras),
-            rank_extra=_merged(each.own_tensors() for each in self._extras),
+            extra=_merged(extra.tensors() for extra in self._extras),
+            rank_extra=_merged(extra.own_tensors() for extra in self._extras),
         )  # fmt: skip
 
     def digests(self) -> dict[str, str]:

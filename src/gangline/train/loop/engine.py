@@ -96,7 +96,7 @@ class TrainingEngine:
         self._health = HealthChecks(context) if job.number is None and plan.world_size > 1 else None
         self._resize_watch = watch_resize_requests(context) if job.number is None else None
         self._metrics = StepMetrics(plan, context.device)
-        self._experts = [each for each in wrapped.bare.modules() if isinstance(each, MoE)]
+        self._experts = [module for module in wrapped.bare.modules() if isinstance(module, MoE)]
         self._step_began = time.monotonic()
 
     @property
@@ -111,15 +111,15 @@ class TrainingEngine:
 
     def resume(self, *, at: str | None = None) -> bool:
         """Resume from the newest checkpoint that verifies, or the one at `at`; False if there is none."""
-        found = self.saves.resume(at=at)
-        if found is not None:
-            self.restore(found)
+        progress = self.saves.resume(at=at)
+        if progress is not None:
+            self.restore(progress)
         if self._outer is not None:
             self.stopped = not self._outer.begin(self.progress)
         self._first_step = self.progress.step
         heartbeat.beat(self.progress.step)
         self.context.book()
-        return found is not None
+        return progress is not None
 
     def begin_step(self) -> None:
         """Called before the data of a step are fetched."""
@@ -295,13 +295,13 @@ class TrainingEngine:
     def _roll_back(self) -> None:
         skipped, rollbacks = list(self._finite.skipped), self._finite.rollbacks
         self.saves.wait()
-        found = self.saves.resume() if self.job.number is None else None
-        if found is None:
+        progress = self.saves.resume() if self.job.number is None else None
+        if progress is None:
             raise NonFiniteError(
                 f"step {self.progress.step + 1} is not finite, and there is no checkpoint to roll back to; "
                 "save earlier (train.checkpoint.every) or lower the rate"
             )
-        self.restore(found)
+        self.restore(progress)
         self._finite.skipped, self._finite.rollbacks = skipped, rollbacks
         self.progress.skipped = skipped
 

@@ -24,16 +24,19 @@ _CLEARLY_LESS = 0.999
 def align_gradients(parameters: Sequence[Tensor]) -> None:
     """Give gradients the placements of their parameters; collective if tensor-parallel peers hold partial sums."""
     parts: dict[tuple[DeviceMesh, torch.dtype], list[DTensor]] = {}
-    for each in parameters:
-        grad = each.grad
-        if not (isinstance(each, DTensor) and isinstance(grad, DTensor)) or grad.placements == each.placements:
+    for parameter in parameters:
+        grad = parameter.grad
+        if (
+            not (isinstance(parameter, DTensor) and isinstance(grad, DTensor))
+            or grad.placements == parameter.placements
+        ):
             continue
-        if grad.placements == (Partial(),) and each.placements == (Replicate(),):
-            parts.setdefault((grad.device_mesh, grad.dtype), []).append(each)
+        if grad.placements == (Partial(),) and parameter.placements == (Replicate(),):
+            parts.setdefault((grad.device_mesh, grad.dtype), []).append(parameter)
         else:
-            each.grad = grad.redistribute(placements=each.placements)
-    for (mesh, _), found in parts.items():
-        _sum_parts(found, mesh)
+            parameter.grad = grad.redistribute(placements=parameter.placements)
+    for (mesh, _), part in parts.items():
+        _sum_parts(part, mesh)
 
 
 def global_norm(
@@ -47,9 +50,13 @@ def global_norm(
         stages: Group of ranks that hold other parameters of the model: the stages of a pipeline.
         owned: Parameters whose gradient one rank of a group has alone, and that group.
     """
-    pieces = _by_groups([each.grad for each in parameters if each.grad is not None and not _is_in(each, owned)])
+    pieces = _by_groups(
+        [parameter.grad for parameter in parameters if parameter.grad is not None and not _is_in(parameter, owned)]
+    )
     if owned is not None:
-        pieces[owned[1],] = [each.grad for each in parameters if each.grad is not None and _is_in(each, owned)]
+        pieces[owned[1],] = [
+            parameter.grad for parameter in parameters if parameter.grad is not None and _is_in(parameter, owned)
+        ]
     if stages is None and not any(pieces):
         return get_total_norm(pieces.get((), []))
     squares = (
@@ -74,19 +81,19 @@ def scale(parameters: Sequence[Tensor], factor: float) -> None:
 
 
 def _multiply(parameters: Sequence[Tensor], factor: float | Tensor) -> None:
-    locals_ = [local_part(each.grad) for each in parameters if each.grad is not None]
+    locals_ = [local_part(parameter.grad) for parameter in parameters if parameter.grad is not None]
     if locals_:
         torch._foreach_mul_(locals_, factor)
 
 
 def _sum_parts(parameters: Sequence[DTensor], mesh: DeviceMesh) -> None:
     """Sum all in one collective: such parameters are many and small."""
-    pieces = [cast(DTensor, each.grad).to_local() for each in parameters]
-    flat = torch.cat([each.flatten() for each in pieces])
+    pieces = [cast(DTensor, tensor.grad).to_local() for tensor in parameters]
+    flat = torch.cat([tensor.flatten() for tensor in pieces])
     dist.all_reduce(flat, group=mesh.get_group())
-    totals = torch.split(flat, [each.numel() for each in pieces])
-    for each, piece, total in zip(parameters, pieces, totals, strict=True):
-        each.grad = DTensor.from_local(total.view_as(piece), mesh, [Replicate()], run_check=False)
+    totals = torch.split(flat, [tensor.numel() for tensor in pieces])
+    for parameter, piece, total in zip(parameters, pieces, totals, strict=True):
+        parameter.grad = DTensor.from_local(total.view_as(piece), mesh, [Replicate()], run_check=False)
 
 
 def _is_in(parameter: Tensor, owned: tuple[AbstractSet[Tensor], ProcessGroup] | None) -> bool:
@@ -98,7 +105,7 @@ def _by_groups(grads: Sequence[Tensor]) -> dict[Groups, list[Tensor]]:
     found: dict[Groups, list[Tensor]] = {}
     for grad in grads:
         if isinstance(grad, DTensor):
-            cut = [axis for axis, each in enumerate(grad.placements) if not each.is_replicate()]
+            cut = [axis for axis, placement in enumerate(grad.placements) if not placement.is_replicate()]
             groups = tuple(grad.device_mesh.get_group(axis) for axis in cut)
             found.setdefault(groups, []).append(grad.to_local())
         else:
@@ -108,7 +115,7 @@ def _by_groups(grads: Sequence[Tensor]) -> dict[Groups, list[Tensor]]:
 
 def _add_up(pieces: Mapping[Groups, list[Tensor]], device: torch.device) -> Tensor:
     """Sum of all squares, with one collective for each group."""
-    squares = torch.stack([get_total_norm(each).to(device) for each in pieces.values()]).double() ** 2
+    squares = torch.stack([get_total_norm(piece).to(device) for piece in pieces.values()]).double() ** 2
     for group in dict.fromkeys(group for groups in pieces for group in groups):
         rows = [row for row, groups in enumerate(pieces) if group in groups]
         part = squares[rows]

@@ -91,7 +91,7 @@ class StepRate:
         work.wait()
         rows = table.tolist()
         times = [_times(row) for row in rows]
-        steps, self._window_steps = self._window_steps, window_steps(median(each.seconds for each in times))
+        steps, self._window_steps = self._window_steps, window_steps(median(time.seconds for time in times))
         if any(row[-1] for row in rows):
             return False
         new, over = self._detector.add_window(times, steps=steps)
@@ -101,10 +101,11 @@ class StepRate:
         return True
 
     def _emit(self, event: str, step: int, found: list[Straggler]) -> None:
-        for each in found:
+        for straggler in found:
             self._context.events.emit(
-                event, step=step, slow=each.rank, node=self._context.node_of(each.rank), ratio=each.ratio,
-                seconds=each.seconds, step_seconds=each.step_seconds, phase=each.phase, wait_share=each.wait_share,
+                event, step=step, slow=straggler.rank, node=self._context.node_of(straggler.rank),
+                ratio=straggler.ratio, seconds=straggler.seconds, step_seconds=straggler.step_seconds,
+                phase=straggler.phase, wait_share=straggler.wait_share,
             )  # fmt: skip
 
 
@@ -117,9 +118,9 @@ def _trimmed_mean(steps: list[list[float]]) -> torch.Tensor:
     rows = torch.tensor(steps, dtype=torch.float64)
     cut = int(_CUT * len(steps))
     by_work = rows[:, : len(WORK)].sum(dim=1).argsort()
-    found = rows[by_work[cut : len(steps) - cut]].mean(dim=0)
-    found[-1] = rows[:, -1].max()
-    return found
+    tensor = rows[by_work[cut : len(steps) - cut]].mean(dim=0)
+    tensor[-1] = rows[:, -1].max()
+    return tensor
 
 
 def _times(row: list[float]) -> WindowTimes:
@@ -160,7 +161,7 @@ class HealthChecks:
             self._rebalancer.decide(progress)
         elif self._evicts and self._step_rate.slow:
             self._evicts = False
-            self._evict(progress.step, max(self._step_rate.slow.values(), key=lambda each: each.seconds))
+            self._evict(progress.step, max(self._step_rate.slow.values(), key=lambda straggler: straggler.seconds))
         elif self._obstacle and self._step_rate.slow:
             self._emit(progress.step, self._obstacle)
             self._obstacle = ""
@@ -272,11 +273,11 @@ def better_shares(costs: Sequence[float], shares: Sequence[int], *, least: int) 
     """
     if min(costs) <= 0:
         return ()
-    found = by_speed([1 / each for each in costs], sum(shares), least=least)
+    speed = by_speed([1 / cost for cost in costs], sum(shares), least=least)
     slowest = max(cost * share for cost, share in zip(costs, shares, strict=True))
-    return found if max(c * s for c, s in zip(costs, found, strict=True)) <= GAIN * slowest else ()
+    return speed if max(c * s for c, s in zip(costs, speed, strict=True)) <= GAIN * slowest else ()
 
 
 def _describe_shares(shares: Sequence[int]) -> str:
-    shown = [str(each) for each in shares[:8]]
+    shown = [str(share) for share in shares[:8]]
     return ", ".join(shown) + (", ..." if len(shares) > 8 else "")

@@ -21,7 +21,7 @@ def emit_matrix_updates(context: RankContext, optimizer: Optimizer, *, steps: in
     if executors is None:
         return
     peers = Peers(context.groups.control if context.plan.world_size > 1 else None)
-    by_rank = peers.gather([_updates_of(each) for each in executors])
+    by_rank = peers.gather([_updates_of(executor) for executor in executors])
     if context.rank == 0:
         context.events.emit(EVENT, steps=steps, **_merged(by_rank))
 
@@ -33,7 +33,7 @@ def _updates_of(executor: MatrixExecutor) -> dict[str, Any]:
         "holders": share * executor.repeats, "repeats": executor.repeats,
         "computed": executor.computed, "wanted": executor.wanted, "seconds": executor.compute_seconds,
         "loads": executor.own_loads, "late": _late(plan),
-        "bound": least_makespan([each.seconds for each in plan.matrices], share),
+        "bound": least_makespan([matrix.seconds for matrix in plan.matrices], share),
     }  # fmt: skip
 
 
@@ -73,11 +73,11 @@ def _merged(by_rank: list[list[dict[str, Any]]]) -> dict[str, Any]:
     ]
     return {
         "rule": updates[0]["rule"],
-        "matrices": sum(each["matrices"] for each in plans),
+        "matrices": sum(plan["matrices"] for plan in plans),
         "wanted": round(sum(each["wanted"] / each["holders"] for each in updates)),
         "computed": sum(each["computed"] for each in updates),
         "repeats": max(each["repeats"] for each in updates),
-        "bound_seconds": max(each["bound"] for each in plans),
+        "bound_seconds": max(plan["bound"] for plan in plans),
         "late": _all_late([each["late"] for each in by_rank[0] if each["late"]]),
         "ranks": ranks[: MatrixUpdates.MOST_RANKS],
     }

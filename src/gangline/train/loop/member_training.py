@@ -111,9 +111,9 @@ class MemberTraining:
         """Add the gradient of FedProx: half of prox times the squared distance from `weights`."""
         if not self._table.prox:
             return
-        for name, each in exchanged_tensors(self._model).items():
-            if each.grad is not None:
-                each.grad.add_(each - torch.from_numpy(weights[name]).to(each), alpha=self._table.prox)
+        for name, tensor in exchanged_tensors(self._model).items():
+            if tensor.grad is not None:
+                tensor.grad.add_(tensor - torch.from_numpy(weights[name]).to(tensor), alpha=self._table.prox)
 
 
 class PlainSteps:
@@ -136,7 +136,7 @@ class PlainSteps:
         first = step * self._batch
         positions = range(first, first + self._batch)
         total = weight = 0.0
-        drawn, size = [self._order.sample(each) for each in positions], self._plan.micro_batch
+        drawn, size = [self._order.sample(position) for position in positions], self._plan.micro_batch
         for indices in (drawn[start : start + size] for start in range(0, len(drawn), size)):
             batch: Batch = collate(self._data, indices, self._trainer.context.device)
             loss = self._trainer.loss(self._model, batch)
@@ -144,9 +144,9 @@ class PlainSteps:
             total, weight = total + float(loss.total.detach()), weight + float(loss.weight)
         if weight <= 0:
             raise ConfigError(f"the weights of one step sum to {weight}; a batch must weigh more than 0")
-        for each in self._parameters:
-            if each.grad is not None:
-                each.grad.div_(weight)
+        for parameter in self._parameters:
+            if parameter.grad is not None:
+                parameter.grad.div_(weight)
         if self._plan.clip_norm is not None:
             norm = gradient_norm.global_norm(self._parameters)
             gradient_norm.clip(self._parameters, norm, max_norm=self._plan.clip_norm)

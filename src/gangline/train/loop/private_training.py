@@ -113,9 +113,9 @@ class PrivateSteps:
             expected_batch_size=self._privacy.sample_rate * len(self._data), generator=self._noise,
         )  # fmt: skip
         handles = [
-            each.register_forward_pre_hook(_by_position, with_kwargs=True)
-            for each in self._model.modules()
-            if any(own.requires_grad for own in each.parameters(recurse=False))
+            module.register_forward_pre_hook(_by_position, with_kwargs=True)
+            for module in self._model.modules()
+            if any(own.requires_grad for own in module.parameters(recurse=False))
         ]
         self._privacy.begin()
         try:
@@ -159,7 +159,7 @@ def _by_position(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
 def _noise(epsilon: float, delta: float, sample_rate: float, steps: int) -> float:
     """Noise with which so many steps spend `epsilon`; it takes a second, and members of one size share it."""
     try:
-        found = _opacus().accountants.utils.get_noise_multiplier(
+        noise_multiplier = _opacus().accountants.utils.get_noise_multiplier(
             target_epsilon=epsilon, target_delta=delta, sample_rate=sample_rate, steps=steps, accountant="rdp"
         )
     except ValueError as error:
@@ -167,7 +167,7 @@ def _noise(epsilon: float, delta: float, sample_rate: float, steps: int) -> floa
             f"federated.epsilon: wanted noise for epsilon {epsilon} and delta {delta}, found none: {error}; a larger "
             "epsilon works"
         ) from error
-    return float(found)
+    return float(noise_multiplier)
 
 
 def _opacus() -> Any:

@@ -39,7 +39,7 @@ def generator_state() -> dict[str, Any]:
         state["cuda"] = _encode(torch.cuda.get_rng_state())
     if "numpy" in sys.modules:
         name, keys, place, has_gauss, cached = sys.modules["numpy"].random.get_state()
-        state["numpy"] = [name, [int(each) for each in keys], int(place), int(has_gauss), float(cached)]
+        state["numpy"] = [name, [int(key) for key in keys], int(place), int(has_gauss), float(cached)]
     return state
 
 

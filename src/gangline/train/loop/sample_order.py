@@ -46,7 +46,7 @@ class SampleOrder:
 
     def samples(self, positions: Sequence[int]) -> list[int]:
         """Indices of the samples at `positions`."""
-        return [self.sample(each) for each in positions]
+        return [self.sample(position) for position in positions]
 
     def sample(self, position: int) -> int:
         """Index of the sample at `position`; holds 8 bytes a sample of one epoch.

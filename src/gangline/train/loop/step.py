@@ -111,8 +111,10 @@ class Update:
         self._context, self._clip_norm = context, context.plan.clip_norm
         self._counts_loss = context.counts_loss
         self.reference, self._message = reference, message
-        self._parameters: list[nn.Parameter] = [each for each in wrapped.bare.parameters() if each.requires_grad]
-        self._sharded = [each for each in self._parameters if isinstance(each, DTensor)]
+        self._parameters: list[nn.Parameter] = [
+            parameter for parameter in wrapped.bare.parameters() if parameter.requires_grad
+        ]
+        self._sharded = [parameter for parameter in self._parameters if isinstance(parameter, DTensor)]
         self._rates = [group["lr"] for group in optimizer.param_groups]
         self._last_rates: list[float] = []
         """Rates of the last update; empty before the first after a load."""
@@ -209,7 +211,7 @@ class Update:
 
     def not_finite(self) -> list[str]:
         """Names of the parameters whose gradient has an infinity or NaN on this rank; local, blocks for each."""
-        with_gradient = ((name.name, each.grad) for name, each in named_parameters(self._wrapped.bare))
+        with_gradient = ((name.name, parameter.grad) for name, parameter in named_parameters(self._wrapped.bare))
         return [name for name, grad in with_gradient if grad is not None and not local_part(grad).isfinite().all()]
 
     def settle(self) -> None:
@@ -251,8 +253,8 @@ def _check(loss: Loss) -> None:
     if not isinstance(loss, Loss):
         raise ConfigError(f"loss must return gangline.train.Loss(total=, weight=), found {type(loss).__name__}")
     if not isinstance(loss.total, Tensor) or loss.total.ndim:
-        found = f"shape {tuple(loss.total.shape)}" if isinstance(loss.total, Tensor) else type(loss.total).__name__
-        raise ConfigError(f"Loss.total must be a scalar tensor, found {found}; sum it, and keep it a tensor")
+        name = f"shape {tuple(loss.total.shape)}" if isinstance(loss.total, Tensor) else type(loss.total).__name__
+        raise ConfigError(f"Loss.total must be a scalar tensor, found {name}; sum it, and keep it a tensor")
     if not loss.total.requires_grad:
         raise ConfigError(
             "Loss.total depends on no parameter that requires gradients; compute it from the model's outputs, without "

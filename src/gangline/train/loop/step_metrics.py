@@ -96,16 +96,16 @@ class WireMeter:
 
 def _sockets() -> list[tuple[int, int]]:
     """Socket handles of this process, with the inode number of each."""
-    handles = [int(each.name) for each in Path("/proc/self/fd").iterdir()]
+    handles = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
     return [(handle, number) for handle in handles if (number := _socket_at(handle)) is not None]
 
 
 def _socket_at(handle: int) -> int | None:
     try:
-        found = os.fstat(handle)
+        status = os.fstat(handle)
     except OSError:  # closed, such as the listing's own handle
         return None
-    return found.st_ino if stat.S_ISSOCK(found.st_mode) else None
+    return status.st_ino if stat.S_ISSOCK(status.st_mode) else None
 
 
 def _sent(handle: int) -> int | None:

@@ -135,7 +135,7 @@ def local_optimizer(task: Task, model: Any, context: RankContext) -> torch.optim
     if hasattr(task, "build_optimizer"):
         return _own_optimizer(task, model, context)
     require_gradients(model)
-    parameters = [each for each in model.parameters() if each.requires_grad]
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return elementwise_optimizer([{"params": parameters}], context.plan.optimizer, precision=context.plan.precision)
 
 

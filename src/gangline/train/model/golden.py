@@ -39,14 +39,14 @@ class Golden:
 
 def golden_bytes(golden: Golden) -> bytes | None:
     """Content of the file; None where it would be too large, or has a dtype that requests cannot have."""
-    named = {_INPUT + name: each for name, each in golden.inputs.items()}
-    named |= {_OUTPUT + name: each for name, each in golden.outputs.items()}
-    if any(str(each.dtype) not in _OF_NUMPY for each in named.values()):
+    named = {_INPUT + name: array for name, array in golden.inputs.items()}
+    named |= {_OUTPUT + name: output for name, output in golden.outputs.items()}
+    if any(str(array.dtype) not in _OF_NUMPY for array in named.values()):
         return None
-    if sum(each.nbytes for each in named.values()) > MAX_GOLDEN_BYTES:
+    if sum(array.nbytes for array in named.values()) > MAX_GOLDEN_BYTES:
         return None
-    head = header_bytes({name: (_OF_NUMPY[str(each.dtype)], each.shape) for name, each in named.items()})
-    return head + b"".join(each.tobytes() for each in named.values())
+    head = header_bytes({name: (_OF_NUMPY[str(array.dtype)], array.shape) for name, array in named.items()})
+    return head + b"".join(array.tobytes() for array in named.values())
 
 
 def read_golden(folder: Path) -> Golden | None:
@@ -81,12 +81,12 @@ def difference(wanted: "Mapping[str, ndarray]", found: "Mapping[str, ndarray]") 
     if wanted.keys() != found.keys():
         return float("inf")
     worst = 0.0
-    for name, each in wanted.items():
+    for name, array in wanted.items():
         other = found[name]
-        if each.shape != other.shape or each.dtype != other.dtype:
+        if array.shape != other.shape or array.dtype != other.dtype:
             return float("inf")
-        if each.size:
-            a, b = each.astype(np.float64), other.astype(np.float64)
+        if array.size:
+            a, b = array.astype(np.float64), other.astype(np.float64)
             gap = float(np.max(np.abs(a - b))) / max(float(np.max(np.abs(a))), 1e-12)
             worst = max(worst, float("inf") if isnan(gap) else gap)
     return worst

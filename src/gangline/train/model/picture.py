@@ -65,8 +65,8 @@ def _layer(inner: str, module: nn.Module, name: str, hints: ParallelHints) -> Mo
     weights = list(module.parameters(recurse=False))
     rule = next((word for pattern, word in hints.tensor.items() if matches(name, pattern)), "")
     return ModelLayer(
-        name=inner, kind=type(module).__name__, shape=tuple(max(weights, key=lambda each: each.numel()).shape),
-        parameters=sum(each.numel() for each in weights), rule=rule,
+        name=inner, kind=type(module).__name__, shape=tuple(max(weights, key=lambda weight: weight.numel()).shape),
+        parameters=sum(weight.numel() for weight in weights), rule=rule,
     )  # fmt: skip
 
 
@@ -82,4 +82,4 @@ def _merge(alike: list[ModelPart]) -> ModelPart:
 
 
 def _count(module: nn.Module) -> int:
-    return sum(each.numel() for each in module.parameters())
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -107,8 +107,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def language_model_folder(folder: Path) -> Path | None:
     """Folder of a Hugging Face model among the files of a program; None: there is none."""
-    found = sorted(path.parent for path in folder.rglob("config.json") if path.parent != folder)
-    return next((each for each in found if any(each.glob("*.safetensors"))), None)
+    paths = sorted(path.parent for path in folder.rglob("config.json") if path.parent != folder)
+    return next((path for path in paths if any(path.glob("*.safetensors"))), None)
 
 
 def require_handler(folder: Path, config: dict[str, Any]) -> None:
@@ -166,14 +166,16 @@ def read_weights(file: Path) -> "dict[str, Tensor]":
 def read_all_weights(folder: Path) -> "dict[str, Tensor]":
     """Tensors of all files of weights."""
     files = (path for path in sorted(folder.glob("*.safetensors")) if path.name != GOLDEN)
-    return {name: each for file in files for name, each in read_weights(file).items()}
+    return {name: weight for file in files for name, weight in read_weights(file).items()}
 
 
 def fill(task: Task, model: "nn.Module", weights: "dict[str, Tensor]") -> None:
     """Give `model` its weights by their published names; IntegrityError where they do not fit."""
     own = {published: name for name, published in export_names_of(task).items()}
     try:
-        model.load_state_dict({own.get(name, name): each for name, each in weights.items()}, strict=True, assign=True)
+        model.load_state_dict(
+            {own.get(name, name): weight for name, weight in weights.items()}, strict=True, assign=True
+        )
     except RuntimeError as error:
         raise IntegrityError(f"the weights do not fit the model: {' '.join(str(error).split())[:400]}") from error
 
@@ -185,7 +187,7 @@ def as_arrays(outputs: Any) -> "Arrays":
     if isinstance(outputs, Mapping):
         named = dict(outputs)
     elif isinstance(outputs, list | tuple):
-        named = {f"output_{number}": each for number, each in enumerate(outputs)}
+        named = {f"output_{number}": output for number, output in enumerate(outputs)}
     else:
         named = {"output": outputs}
     arrays = {}
@@ -198,7 +200,7 @@ def as_arrays(outputs: Any) -> "Arrays":
 
 def specs_of(arrays: "Mapping[str, ndarray]") -> dict[str, TensorSpec]:
     """Specs of arrays whose first dimension is the batch."""
-    return {name: TensorSpec(str(each.dtype), (-1, *each.shape[1:])) for name, each in arrays.items()}
+    return {name: TensorSpec(str(array.dtype), (-1, *array.shape[1:])) for name, array in arrays.items()}
 
 
 def _by_task(folder: Path, config: dict[str, Any], golden: Golden | None) -> PublishedModel:
@@ -212,9 +214,11 @@ def _by_task(folder: Path, config: dict[str, Any], golden: Golden | None) -> Pub
     taken = forward_names(model)
 
     def predict(batch: "Arrays") -> "Arrays":
-        tensors = {name: torch.tensor(each, device=device) for name, each in batch.items()}
+        tensors = {name: torch.tensor(array, device=device) for name, array in batch.items()}
         with torch.inference_mode():
-            return as_arrays(model(**{name: each for name, each in tensors.items() if taken is None or name in taken}))
+            return as_arrays(
+                model(**{name: tensor for name, tensor in tensors.items() if taken is None or name in taken})
+            )
 
     known = golden or Golden({}, {})
     return PublishedModel(
@@ -245,10 +249,10 @@ def _declared(handler: str, what: str, table: Any) -> dict[str, TensorSpec]:
         raise ConfigError(
             f"infer.handler {handler!r}: wanted {what} as name to (dtype, shape), found {table!r:.200}"
         ) from error
-    for name, each in specs.items():
-        if each.dtype not in NUMPY_NAMES.values() or not each.shape or each.shape[0] != -1:
+    for name, spec in specs.items():
+        if spec.dtype not in NUMPY_NAMES.values() or not spec.shape or spec.shape[0] != -1:
             raise ConfigError(
-                f"infer.handler {handler!r}: {what} {name!r} is {each.dtype} {list(each.shape)}; wanted a dtype of"
+                f"infer.handler {handler!r}: {what} {name!r} is {spec.dtype} {list(spec.shape)}; wanted a dtype of"
                 f" {', '.join(NUMPY_NAMES.values())} and -1, the batch, as first size"
             )
     return specs

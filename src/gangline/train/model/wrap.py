@@ -70,23 +70,25 @@ def require_shardable(model: nn.Module, blocks: Sequence[tuple[str, nn.Module]])
     """
     units: dict[nn.Parameter, tuple[str, str]] = {}
     kinds: dict[str, tuple[str, torch.dtype]] = {}
-    for name, each in model.named_parameters(remove_duplicate=False):
-        if not each.ndim:
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if not parameter.ndim:
             raise ConfigError(
                 f"{name} of {type(model).__name__} is a single number, which cannot be shared out over dp_shard or cp; "
                 'make it of shape (1,), or use "ddp"'
             )
         unit = next((block for block, _ in blocks if name.startswith(f"{block}.")), "")
-        first, home = units.setdefault(each, (name, unit))
+        first, home = units.setdefault(parameter, (name, unit))
         if home != unit:
             raise ConfigError(
                 f"{name} of {type(model).__name__} is {first} under another name, in another block: what is sharded "
                 'over dp_shard or cp belongs to one block; give each its own, or use "ddp"'
             )
-        alike, dtype = kinds.setdefault(unit, (name, each.dtype)) if each.requires_grad else (name, each.dtype)
-        if dtype != each.dtype:
+        alike, dtype = (
+            kinds.setdefault(unit, (name, parameter.dtype)) if parameter.requires_grad else (name, parameter.dtype)
+        )
+        if dtype != parameter.dtype:
             raise ConfigError(
-                f"{name} of {type(model).__name__} is {_dtype_name(each.dtype)}, "
+                f"{name} of {type(model).__name__} is {_dtype_name(parameter.dtype)}, "
                 f"{alike} of the same block {_dtype_name(dtype)}: "
                 'what is sharded over dp_shard or cp has one precision a block; give it its own block, or use "ddp"'
             )

@@ -39,7 +39,7 @@ class ChangingBuffers:
     def begin(self) -> None:
         """Called before the data of a step are fetched."""
         if self._seen is None:
-            self._seen = [_version(each) for each in self._tensors()]
+            self._seen = [_version(tensor) for tensor in self._tensors()]
             self._save(range(len(self._places)))
 
     def forget(self) -> None:
@@ -74,10 +74,10 @@ class ChangingBuffers:
 
     def _share_changes(self) -> None:
         """Find out which buffers change on any of the ranks that hold them."""
-        known = torch.tensor(self._changed(), dtype=torch.float64, device=self._context.device)
+        tensor = torch.tensor(self._changed(), dtype=torch.float64, device=self._context.device)
         for wire in self._peers():
-            wire.mean(known)
-        self._known = [bool(now) or before for now, before in zip(known.tolist(), self._known, strict=True)]
+            wire.mean(tensor)
+        self._known = [bool(now) or before for now, before in zip(tensor.tolist(), self._known, strict=True)]
 
     def _average_tensors(self, tensors: Sequence[Tensor]) -> None:
         if not self._peers():
@@ -95,7 +95,7 @@ class ChangingBuffers:
             axes = (SHARD,) if context.plan.averages_rarely else (SHARD, REPLICATE)
             groups = [context.meshes.group(axis) for axis in axes]
             self._wires = [
-                GradientCollectives(each, context.waits) for each in groups if each is not None and each.size() > 1
+                GradientCollectives(group, context.waits) for group in groups if group is not None and group.size() > 1
             ]
         return self._wires
 
@@ -110,15 +110,15 @@ class ChangingBuffers:
     def _changed(self) -> list[bool]:
         if self._seen is None:
             return [False] * len(self._places)
-        return [_version(each) != seen for each, seen in zip(self._tensors(), self._seen, strict=True)]
+        return [_version(tensor) != seen for tensor, seen in zip(self._tensors(), self._seen, strict=True)]
 
     def _tensors(self) -> list[Tensor]:
         return [self._tensor(number) for number in range(len(self._places))]
 
     def _tensor(self, number: int) -> Tensor:
         table, name = self._places[number]
-        found: Tensor = table[name]
-        return found
+        tensor: Tensor = table[name]
+        return tensor
 
 
 def _saved_buffers(model: nn.Module) -> list[tuple[Place, bool]]:
@@ -127,10 +127,10 @@ def _saved_buffers(model: nn.Module) -> list[tuple[Place, bool]]:
     for module in model.modules():
         passing: set[str] = module._non_persistent_buffers_set  # noqa: SLF001  # nothing else tells
         changes = isinstance(module, _NormBase) and module.track_running_stats
-        for name, each in module._buffers.items():  # noqa: SLF001  # see `Place`
-            if each is not None and name not in passing and not each.is_complex():
+        for name, buffer in module._buffers.items():  # noqa: SLF001  # see `Place`
+            if buffer is not None and name not in passing and not buffer.is_complex():
                 place = (module._buffers, name)  # noqa: SLF001  # see `Place`
-                found.setdefault(id(each), (place, changes and name in _STATISTICS))
+                found.setdefault(id(buffer), (place, changes and name in _STATISTICS))
     return list(found.values())
 
 

@@ -137,7 +137,9 @@ def require_all_used(loss: Tensor, model: nn.Module) -> None:
         seen.add(node)
         used.add(id(getattr(node, "variable", None)))
         todo.extend(following for following, _ in node.next_functions)
-    unused = [name for name, each in model.named_parameters() if each.requires_grad and id(each) not in used]
+    unused = [
+        name for name, parameter in model.named_parameters() if parameter.requires_grad and id(parameter) not in used
+    ]
     if unused:
         raise ConfigError(
             f"train.strategy: DDP waits for the gradient of every parameter, and {listed(unused, most=3)} take no "

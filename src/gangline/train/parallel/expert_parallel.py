@@ -42,8 +42,8 @@ def require_experts(model: nn.Module, hints: ParallelHints, plan: Plan) -> None:
             'train.memory.activation_checkpointing = "selective" does not work with experts over ranks: their '
             'shards are gathered inside what is recomputed; "full", "every_2" and "none" work'
         )
-    for name, each in find_experts(model, hints):
-        _check(each, name, degree)
+    for name, module in find_experts(model, hints):
+        _check(module, name, degree)
 
 
 def find_experts(model: nn.Module, hints: ParallelHints) -> list[tuple[str, nn.Module]]:
@@ -72,7 +72,7 @@ def common_experts(model: nn.Module, hints: ParallelHints) -> int | None:
     if hints.experts is None:
         return None
     held = [each for name, each in model.named_modules() if matches(name, hints.experts)]
-    firsts = {each.shape[0] for module in held for each in module.parameters() if each.ndim}
+    firsts = {parameter.shape[0] for module in held for parameter in module.parameters() if parameter.ndim}
     return gcd(*firsts) if firsts else None
 
 
@@ -92,8 +92,8 @@ class ExpertParallel:
 
     def _cut_experts(self, experts: nn.Module) -> None:
         for module in experts.modules():
-            for key, each in list(module.named_parameters(recurse=False)):
-                module.register_parameter(key, _share(each, self._peers))
+            for key, parameter in list(module.named_parameters(recurse=False)):
+                module.register_parameter(key, _share(parameter, self._peers))
         _dispatch(experts, self._peers, self._context.waits)
         self._shard(experts)
 
@@ -103,7 +103,7 @@ class ExpertParallel:
         degree = mesh.size(mesh.ndim - 1)
         fully_shard(
             experts, mesh=mesh, mp_policy=shard_policy(context.plan.precision, is_root=False),
-            reshard_after_forward=self._reshard, shard_placement_fn=lambda each: _placement(each, degree),
+            reshard_after_forward=self._reshard, shard_placement_fn=lambda parameter: _placement(parameter, degree),
         )  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def _check(experts: nn.Module, name: str, degree: int) -> None:
             f"hints.experts: forward of {name} wants two arguments, the rows of all experts in their order and how "
             f"many each has, found {takes}; name the module inside it that does, as gangline.train.moe.Experts"
         )
-    sizes = {key: tuple(each.shape) for key, each in experts.named_parameters()}
+    sizes = {key: tuple(parameter.shape) for key, parameter in experts.named_parameters()}
     firsts = {shape[0] if shape else 0 for shape in sizes.values()}
     if len(firsts) != 1:
         raise ConfigError(
@@ -149,7 +149,7 @@ def _dispatch(experts: nn.Module, peers: DeviceMesh, waits: WaitMeter) -> None:
         with _own_parts(experts, peers.size()):
             out = forward(arrived, dispatch.counts)
             if not len(arrived):  # every rank needs gradients, because the others wait for them
-                out = out + sum(each.sum() * 0.0 for each in experts.parameters())
+                out = out + sum(parameter.sum() * 0.0 for parameter in experts.parameters())
         return dispatch.combine(out)
 
     experts.forward = over_ranks

@@ -61,7 +61,7 @@ def line_optimizer(
 
     matrix = read_matrix_rule(table)
     if matrix is None:
-        return elementwise([{"params": [each for each in model.parameters() if each.requires_grad]}])
+        return elementwise([{"params": [parameter for parameter in model.parameters() if parameter.requires_grad]}])
     optimizer = _matrix_optimizer(model, context, matrix, elementwise, window)
     if matrix.overlaps:
         optimizer.overlap_forward(model, units=[block for _, block in find_blocks(model, hints)])
@@ -163,7 +163,7 @@ def shard_optimizer(optimizer: Optimizer, group: ProcessGroup | None) -> ZeroRed
     kind = type(optimizer)
     takes = inspect.signature(kind).parameters
     options = {name: value for name, value in optimizer.defaults.items() if name in takes}
-    groups = [dict(each) for each in optimizer.param_groups]
+    groups = [dict(param_group) for param_group in optimizer.param_groups]
     try:
         return ZeroRedundancyOptimizer(
             groups, kind, process_group=group, parameters_as_bucket_view=True, **options

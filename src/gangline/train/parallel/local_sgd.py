@@ -93,7 +93,7 @@ class ReplicaStep(OuterStep):
         plan = context.plan
         self._wire = GradientCollectives(context.meshes.group("dp_replicate"), context.waits)
         self._model, self._optimizer = model, optimizer
-        self._buffers = {name: each for name, each in model.named_buffers() if each.is_floating_point()}
+        self._buffers = {name: tensor for name, tensor in model.named_buffers() if tensor.is_floating_point()}
         self._plain = Average(Uncompressed(self._wire), plan.bucket_bytes)
         self._rule: OuterRule = Mean(model, self._plain)
         traits = traits_of(plan.strategy)
@@ -117,23 +117,23 @@ class ReplicaStep(OuterStep):
         self._plain(self._buffers)
 
     def tensors(self) -> Mapping[str, Tensor]:
-        return {_MOMENTUM + name: each for name, each in self._rule.momentum().items()}
+        return {_MOMENTUM + name: tensor for name, tensor in self._rule.momentum().items()}
 
     def own_tensors(self) -> Mapping[str, Tensor]:
         """State of the inner optimizer, which differs between replicas."""
-        return {_INNER + name: local_part(each) for name, each in self._inner().items()}
+        return {_INNER + name: local_part(tensor) for name, tensor in self._inner().items()}
 
     @torch.no_grad()
     def restore(self, own: Mapping[str, Tensor]) -> None:
         """Restore the inner state; if another number of ranks saved it, all replicas start from that of one."""
-        for name, each in self._inner().items():
+        for name, tensor in self._inner().items():
             if _INNER + name in own:
-                local_part(each).copy_(own[_INNER + name])
+                local_part(tensor).copy_(own[_INNER + name])
         self._rule.resumed()
 
     def _inner(self) -> dict[str, Tensor]:
         state = live_state(self._model, self._optimizer).tensors
-        return {name.removeprefix(OPTIMIZER): each for name, each in state.items() if name.startswith(OPTIMIZER)}
+        return {name.removeprefix(OPTIMIZER): tensor for name, tensor in state.items() if name.startswith(OPTIMIZER)}
 
 
 def make_outer_step(context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer) -> ReplicaStep | None:
@@ -157,7 +157,7 @@ class Mean(OuterRule):
         self._weights, self._average = trainable(model), average
 
     def combine(self) -> None:
-        self._average({name: each.detach() for name, each in self._weights.items()})
+        self._average({name: weight.detach() for name, weight in self._weights.items()})
 
 
 class DiLoCo(OuterRule):
@@ -166,12 +166,12 @@ class DiLoCo(OuterRule):
     def __init__(self, model: nn.Module, average: "Average", compression: Compression) -> None:
         assert compression.outer_lr is not None, "the rules of a line ask for it"
         self._weights, self._average = trainable(model), average
-        self._anchors = {name: each.detach().clone() for name, each in self._weights.items()}
+        self._anchors = {name: weight.detach().clone() for name, weight in self._weights.items()}
         momentum = compression.outer_momentum
         self._sgd = torch.optim.SGD(
             self._anchors.values(), lr=compression.outer_lr, momentum=momentum, nesterov=momentum > 0
         )
-        self._momentum = {name: torch.zeros_like(each) for name, each in self._anchors.items() if momentum}
+        self._momentum = {name: torch.zeros_like(anchor) for name, anchor in self._anchors.items() if momentum}
         for name, buffer in self._momentum.items():  # created now, because a resume fills it
             self._sgd.state[self._anchors[name]]["momentum_buffer"] = buffer
 
@@ -182,13 +182,13 @@ class DiLoCo(OuterRule):
             anchor.grad = changes[name]
         self._sgd.step()
         self._sgd.zero_grad()
-        for name, each in self._weights.items():
-            each.copy_(self._anchors[name])
+        for name, weight in self._weights.items():
+            weight.copy_(self._anchors[name])
 
     @torch.no_grad()
     def resumed(self) -> None:
-        for name, each in self._weights.items():
-            self._anchors[name].copy_(each)
+        for name, weight in self._weights.items():
+            self._anchors[name].copy_(weight)
 
     def momentum(self) -> Mapping[str, Tensor]:
         return self._momentum
@@ -204,8 +204,8 @@ class Average:
         """Average in place, shards with the same shards of other replicas. Collective."""
         for names in self._buckets(tensors):
             parts = [local_part(tensors[name]) for name in names]
-            flat = torch.cat([each.reshape(-1) for each in parts])
-            views = torch.split(flat, [each.numel() for each in parts])
+            flat = torch.cat([tensor.reshape(-1) for tensor in parts])
+            views = torch.split(flat, [tensor.numel() for tensor in parts])
             pieces = [Piece(n, v.view_as(part)) for n, v, part in zip(names, views, parts, strict=True)]
             self._compressor.average(Bucket(flat, pieces)).wait()
             for piece, part in zip(pieces, parts, strict=True):
@@ -214,8 +214,8 @@ class Average:
     def _buckets(self, tensors: Mapping[str, Tensor]) -> Iterator[Sequence[str]]:
         names: list[str] = []
         size = 0
-        for name, each in tensors.items():
-            size += local_part(each).nbytes
+        for name, tensor in tensors.items():
+            size += local_part(tensor).nbytes
             names.append(name)
             if size >= self._bucket_bytes:
                 yield names
@@ -226,7 +226,7 @@ class Average:
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """Parameters with gradients, by name."""
-    return {name: each for name, each in model.named_parameters() if each.requires_grad}
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def is_due(step: int, *, every: int, outer: int = 1) -> bool:

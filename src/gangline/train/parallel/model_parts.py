@@ -27,7 +27,7 @@ def listed(names: Sequence[str], *, most: int = 8) -> str:
 
 def join(*parts: str) -> str:
     """Name of a module inside another; the whole model has the empty name."""
-    return ".".join(each for each in parts if each)
+    return ".".join(part for part in parts if part)
 
 
 ADVICE = (
@@ -76,7 +76,7 @@ def find_embed_and_head(model: nn.Module, blocks: list[str], hints: ParallelHint
 
 def pipeline_pieces(model: nn.Module, blocks: Mapping[str, nn.Module], ends: EmbedAndHead) -> PipelinePieces:
     """Paths of the blocks and of both ends, with their parameters."""
-    named = {name: each.numel() for name, each in model.named_parameters()}
+    named = {name: parameter.numel() for name, parameter in model.named_parameters()}
 
     def count(paths: Iterable[str]) -> int:
         return sum(size for name, size in named.items() if any(f"{name}.".startswith(f"{path}.") for path in paths))
@@ -101,8 +101,8 @@ def _require_untied(model: nn.Module) -> None:
         ConfigError: There are such weights.
     """
     names: dict[nn.Parameter, str] = {}
-    for name, each in model.named_parameters(remove_duplicate=False):
-        if (first := names.setdefault(each, name)) != name:
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if (first := names.setdefault(parameter, name)) != name:
             raise ConfigError(
                 f"{name} of {type(model).__name__} is {first} under another name: stages of a pipeline cannot share "
                 "weights; give each its own, or use fsdp"

@@ -24,7 +24,7 @@ class GangScaler(GradScaler):
     ) -> dict[torch.device, Tensor]:
         del allow_fp16  # gradients have the dtype of their parameters: fp32
         grads = [each.grad for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
-        for pieces in _alike([each.to_local() if isinstance(each, DTensor) else each for each in grads]):
+        for pieces in _alike([grad.to_local() if isinstance(grad, DTensor) else grad for grad in grads]):
             here = torch.zeros_like(found_inf, device=pieces[0].device)
             torch._amp_foreach_non_finite_check_and_unscale_(pieces, here, inv_scale.to(here.device))
             found_inf += here.to(found_inf.device)
@@ -36,8 +36,8 @@ class GangScaler(GradScaler):
 def _alike(tensors: Sequence[Tensor]) -> Iterable[list[Tensor]]:
     """Group by device and dtype."""
     found: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-    for each in tensors:
-        found.setdefault((each.device, each.dtype), []).append(each)
+    for tensor in tensors:
+        found.setdefault((tensor.device, tensor.dtype), []).append(tensor)
     return found.values()
 
 

@@ -119,7 +119,7 @@ def _products_backward(
     scores = _scores(given, how)
     shares = (scores - whole.log_sum[..., None]).exp()
     grad, out, query, key, value = (
-        each.to(scores.dtype) for each in (grad, whole.out, given.query, given.key, given.value)
+        tensor.to(scores.dtype) for tensor in (grad, whole.out, given.query, given.key, given.value)
     )
     pulls = shares * (grad @ value.mT - (grad * out).sum(-1, keepdim=True)) * how.scale
     dtype = given.query.dtype
@@ -140,7 +140,9 @@ def _widen(given: AttentionInputs) -> AttentionInputs:
     groups = given.query.shape[1] // given.key.shape[1]
     if groups == 1:
         return given
-    return AttentionInputs(given.query, *(each.repeat_interleave(groups, dim=1) for each in (given.key, given.value)))
+    return AttentionInputs(
+        given.query, *(tensor.repeat_interleave(groups, dim=1) for tensor in (given.key, given.value))
+    )
 
 
 def _narrow(grad: Tensor, groups: int) -> Tensor:
@@ -224,8 +226,8 @@ class RingAttention:
         sent = (tensors[0].contiguous(), tensors[1].contiguous())
         transfer = _Transfer(self._waits, (torch.empty_like(sent[0]), torch.empty_like(sent[1])), [], sent)
         after, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
-        calls = [dist.P2POp(dist.isend, each, group=self._group, group_peer=after) for each in sent]
-        calls += [dist.P2POp(dist.irecv, each, group=self._group, group_peer=before) for each in transfer.incoming]
+        calls = [dist.P2POp(dist.isend, tensor, group=self._group, group_peer=after) for tensor in sent]
+        calls += [dist.P2POp(dist.irecv, tensor, group=self._group, group_peer=before) for tensor in transfer.incoming]
         transfer.work.extend(dist.batch_isend_irecv(calls))
         return transfer
 
@@ -281,7 +283,7 @@ def _backward(
 ) -> AttentionInputs:
     """Gradients of keys and values follow them one turn later, and one turn further, back to their rank."""
     query, keys = given.query, (given.key, given.value)
-    of_query, *zeros = (_wide_zeros(each) for each in (query, *keys))
+    of_query, *zeros = (_wide_zeros(tensor) for tensor in (query, *keys))
     of_keys, incoming = (zeros[0], zeros[1]), None
     for turn in range(ring.size):
         transfer = ring.rotate(keys) if turn < ring.size - 1 else None

@@ -106,8 +106,8 @@ class MatrixStateOnDisk:
         """Arguments as of `StateOnDisk`."""
         _require_on_cpu(parameters)
         windows = [(window or StateWindow)(each, folder) for each in _split(parameters, window_bytes)]
-        self._window_of = {parameter: each for each in windows for parameter in each.parameters}
-        self._missing = {each: set(each.parameters) for each in windows}
+        self._window_of = {parameter: state_window for state_window in windows for parameter in state_window.parameters}
+        self._missing = {state_window: set(state_window.parameters) for state_window in windows}
 
     def created(self, parameter: Tensor, state: Any) -> None:
         """Its state exists; the last one of a window moves all of it into the file."""
@@ -165,7 +165,7 @@ def _require_on_cpu(parameters: list[nn.Parameter]) -> None:
     Raises:
         ConfigError: A parameter is elsewhere.
     """
-    if away := sorted({str(each.device) for each in parameters if each.device.type != "cpu"}):
+    if away := sorted({str(parameter.device) for parameter in parameters if parameter.device.type != "cpu"}):
         raise ConfigError(
             f"train.memory.offload optimizer_nvme: wanted parameters on the CPU, found them on {', '.join(away)}; "
             'fsdp, with train.memory.offload = "cpu" where that is not enough, works there'
@@ -175,12 +175,12 @@ def _require_on_cpu(parameters: list[nn.Parameter]) -> None:
 def _split(parameters: list[nn.Parameter], window_bytes: int) -> Iterator[list[nn.Parameter]]:
     window: list[nn.Parameter] = []
     size = 0
-    for each in parameters:
-        own = _local(each).nbytes
+    for parameter in parameters:
+        own = _local(parameter).nbytes
         if window and size + own > window_bytes:
             yield window
             window, size = [], 0
-        window.append(each)
+        window.append(parameter)
         size += own
     if window:
         yield window
@@ -202,9 +202,9 @@ def _only(groups: list[dict[str, Any]], parameters: set[nn.Parameter]) -> Iterat
 def _places(tensors: list[Tensor]) -> Iterator[range]:
     """Byte range of each tensor in a file, aligned."""
     start = 0
-    for each in tensors:
-        yield range(start, start + each.nbytes)
-        start += -(-each.nbytes // _ALIGNMENT) * _ALIGNMENT
+    for tensor in tensors:
+        yield range(start, start + tensor.nbytes)
+        start += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def _open(folder: Path, size: int) -> mmap.mmap:

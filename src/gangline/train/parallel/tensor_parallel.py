@@ -112,7 +112,10 @@ def _results(block: nn.Module, call: Call, inputs: Tensor) -> dict[str, Tensor]:
     inputs = inputs.clone().requires_grad_()
     output = call(inputs)
     output = output[0] if isinstance(output, tuple) else output
-    wanted = {"its input": inputs, **{name: each for name, each in block.named_parameters() if each.requires_grad}}
+    wanted = {
+        "its input": inputs,
+        **{name: parameter for name, parameter in block.named_parameters() if parameter.requires_grad},
+    }
     direction = torch.linspace(-1, 1, output.numel(), device=output.device, dtype=output.dtype).view_as(output)
     grads = torch.autograd.grad(output, list(wanted.values()), direction, allow_unused=True)
     found = {f"the gradient of {name}": grad for name, grad in zip(wanted, grads, strict=True) if grad is not None}
@@ -146,9 +149,9 @@ def _look_up(table: nn.Embedding, mesh: DeviceMesh, words: Tensor) -> Tensor:
     part = cast(DTensor, table.weight).to_local(grad_placements=[Shard(0)])
     own = words - mesh.get_local_rank() * len(part)
     is_here = (own >= 0) & (own < len(part))
-    found = embedding(own.where(is_here, 0), part) * is_here.unsqueeze(-1)
+    tensor = embedding(own.where(is_here, 0), part) * is_here.unsqueeze(-1)
     return (
-        DTensor.from_local(found, mesh, [Partial()], run_check=False).redistribute(placements=[Replicate()]).to_local()
+        DTensor.from_local(tensor, mesh, [Partial()], run_check=False).redistribute(placements=[Replicate()]).to_local()
     )
 
 

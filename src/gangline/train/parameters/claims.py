@@ -57,15 +57,17 @@ class Claims:
         """
         listing = self._list(done.mark)
         numbers = [each for each in range(done.mark, self._blocks.count) if each not in done]
-        numbers = [each for each in numbers if each not in listing.pushed and each not in self.held]
-        untouched = sum(each not in listing.claims for each in numbers)
+        numbers = [number for number in numbers if number not in listing.pushed and number not in self.held]
+        untouched = sum(number not in listing.claims for number in numbers)
         wanted = min(self._table.max_ahead, 1 + untouched // (2 * self._table.workers)) - waiting
         taken: list[int] = []
         for asks in (False, True):  # the clock itself is asked if nothing else is free
             if taken or wanted <= 0 or not numbers:
                 break
             time = self._now() if asks else listing.newest
-            free = (each for each in numbers if each not in listing.claims or self._is_free(each, listing, time))
+            free = (
+                number for number in numbers if number not in listing.claims or self._is_free(number, listing, time)
+            )
             taken = list(islice((each for each in free if self._write(each, listing)), wanted))
         return taken
 
@@ -93,19 +95,19 @@ class Claims:
 
     def _list(self, first: int) -> _Listing:
         """Claims and pushes of blocks from `first` on."""
-        found = _Listing()
+        listing = _Listing()
         for block, attempt, entry in list_from(self._store, self._keys.claims, first):
-            found.claims[block] = attempt, entry.modified
-            found.newest = max(found.newest, entry.modified)
+            listing.claims[block] = attempt, entry.modified
+            listing.newest = max(listing.newest, entry.modified)
         for block, _, entry in list_from(self._store, self._keys.pushes, first):
-            found.pushed[block] = entry.modified
-            found.newest = max(found.newest, entry.modified)
-            if block in found.claims:
-                self._longest = max(self._longest, entry.modified - found.claims[block][1])
+            listing.pushed[block] = entry.modified
+            listing.newest = max(listing.newest, entry.modified)
+            if block in listing.claims:
+                self._longest = max(self._longest, entry.modified - listing.claims[block][1])
         if self._left is None:
-            open_claims = (each for each in found.claims if each not in found.pushed)
-            self._left = {each for each in open_claims if self._is_of_earlier_life(each, found.claims[each][0])}
-        return found
+            open_claims = (claim for claim in listing.claims if claim not in listing.pushed)
+            self._left = {claim for claim in open_claims if self._is_of_earlier_life(claim, listing.claims[claim][0])}
+        return listing
 
     def _is_of_earlier_life(self, block: int, attempt: int) -> bool:
         try:

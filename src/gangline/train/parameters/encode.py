@@ -22,8 +22,8 @@ Form = Mapping[str, tuple[str, tuple[int, ...]]]
 
 def pack(tensors: Mapping[str, Tensor]) -> bytes:
     """Bytes of a safetensors file."""
-    form = {name: (NAMES[each.dtype], tuple(each.shape)) for name, each in tensors.items()}
-    return b"".join([header_bytes(form), *(as_bytes(each) for each in tensors.values())])
+    form = {name: (NAMES[tensor.dtype], tuple(tensor.shape)) for name, tensor in tensors.items()}
+    return b"".join([header_bytes(form), *(as_bytes(tensor) for tensor in tensors.values())])
 
 
 def file_bytes(form: Form) -> int:
@@ -38,14 +38,14 @@ def unpack(data: bytes, form: Form) -> dict[str, Tensor]:
         IntegrityError: It has other tensors than `form`.
     """
     entries = parse_header(data[: header_length(data, len(data))], len(data))
-    found = {name: (each.dtype, each.shape) for name, each in entries.items()}
+    found = {name: (tensor_entry.dtype, tensor_entry.shape) for name, tensor_entry in entries.items()}
     if found != dict(form):
         raise IntegrityError(f"wanted tensors {dict(form)}, found {str(found)[:200]}")
     tensors = {}
-    for name, each in entries.items():
-        part = bytearray(data[each.start : each.end])
-        flat = torch.frombuffer(part, dtype=DTYPES[each.dtype]) if part else torch.empty(0, dtype=DTYPES[each.dtype])
-        tensors[name] = flat.view(each.shape)
+    for name, entry in entries.items():
+        part = bytearray(data[entry.start : entry.end])
+        flat = torch.frombuffer(part, dtype=DTYPES[entry.dtype]) if part else torch.empty(0, dtype=DTYPES[entry.dtype])
+        tensors[name] = flat.view(entry.shape)
     return tensors
 
 

@@ -115,7 +115,7 @@ class StoreExchange:
 
     def send(self, push: BlockPush, changes: Sequence[Mapping[str, Tensor]]) -> None:
         """Send the change of a block, by shard; `push` needs no digests, bytes and attempt."""
-        files = [pack(each) for each in changes]
+        files = [pack(change) for change in changes]
         with self._lock:
             self._outbox.append((push, files))
             self._lock.notify_all()
@@ -221,7 +221,7 @@ class StoreExchange:
         store, keys = self._objects.store, self._objects.keys
         push = replace(
             push, attempt=self._claims.held.get(push.block, push.attempt),
-            digests=tuple(sha256(each).hexdigest() for each in changes),
+            digests=tuple(sha256(change).hexdigest() for change in changes),
         )  # fmt: skip
         for shard, data in zip(self._shards, changes, strict=True):
             store.put(keys.change(push, shard.number), data)
@@ -277,10 +277,12 @@ class StoreExchange:
     @property
     def done(self) -> BlockSet:
         """Blocks that are merged or dropped in every shard."""
-        sets = [each.done for each in self._heads.values()]
-        mark = min(each.mark for each in sets)
-        above = {block for each in sets for block in (*range(mark, each.mark), *each.above)}
-        return BlockSet(mark=mark).with_blocks(block for block in above if all(block in each for each in sets))
+        sets = [head.done for head in self._heads.values()]
+        mark = min(block_set.mark for block_set in sets)
+        above = {block for block_set in sets for block in (*range(mark, block_set.mark), *block_set.above)}
+        return BlockSet(mark=mark).with_blocks(
+            block for block in above if all(block in block_set for block_set in sets)
+        )
 
     def _claim(self) -> bool:
         """Claim blocks ahead, and at the end the end itself; whether something was claimed."""

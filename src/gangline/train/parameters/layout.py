@@ -63,11 +63,11 @@ class RowLayout:
     @property
     def size(self) -> int:
         """Numbers of the whole row."""
-        return sum(each.size for each in (*self.parameters, *self.buffers))
+        return sum(place.size for place in (*self.parameters, *self.buffers))
 
     def shards(self) -> tuple[RowShard, ...]:
         """All pieces of the row, in order; none has both parameters and buffers."""
-        middle, size = sum(each.size for each in self.parameters), self.shard_numbers
+        middle, size = sum(parameter.size for parameter in self.parameters), self.shard_numbers
         cuts = [
             (start, min(start + size, stop), is_mean)
             for first, stop, is_mean in ((0, middle, False), (middle, self.size, True))
@@ -112,7 +112,7 @@ class BlockPush:
     def require_figures(self) -> None:
         """Raise IntegrityError unless a worker can have what it states of itself; model code may have written it."""
         figures = (self.tokens, *self.wire_bytes, self.seconds, self.silent_seconds)
-        if not (1 <= self.worker <= MOST_WORKERS and all(0 <= each <= LARGEST for each in figures)):
+        if not (1 <= self.worker <= MOST_WORKERS and all(0 <= figure <= LARGEST for figure in figures)):
             raise IntegrityError(
                 f"wanted a push of a worker up to {MOST_WORKERS} with counts and times that it can have, found others"
             )
@@ -135,7 +135,7 @@ class BlockSet:
 
     def with_blocks(self, blocks: Iterable[int]) -> "BlockSet":
         """The set with `blocks` added."""
-        above, mark = {*self.above, *(each for each in blocks if each >= self.mark)}, self.mark
+        above, mark = {*self.above, *(block for block in blocks if block >= self.mark)}, self.mark
         while mark in above:
             above.remove(mark)
             mark += 1

@@ -169,7 +169,7 @@ class ShardMerger:
                 refused[push.block] = str(error)
         head = replace(
             self.head,
-            done=self.head.done.with_blocks(each.block for each in waiting),
+            done=self.head.done.with_blocks(block_push.block for block_push in waiting),
             dropped=self.head.dropped + len(dropped),
             refused=self.head.refused + len(refused),
             age_sum=self.head.age_sum + sum(age for _, age, _ in taken),

@@ -112,7 +112,7 @@ class MergeServer:
         """Open the shards, if the workers have begun, and merge what is due; whether anything happened."""
         if self._inbox is None:
             return self._open()
-        pushes, refused = self._inbox.read(min(each.head.done.mark for each in self._mergers))
+        pushes, refused = self._inbox.read(min(shard_merger.head.done.mark for shard_merger in self._mergers))
         for block, reason in refused.items():
             self._context.events.emit("push_refused", block=block, reason=reason)
         happened = bool(refused)
@@ -141,21 +141,21 @@ class MergeServer:
                 f"train.parameter_server.servers: wanted at most one for each of {counted(len(shards), 'shard')}, found"
                 f" {self._plan.world_size}; servers = {len(shards)} works, or a smaller shard_bytes"
             )
-        self._mergers = [ShardMerger(self._objects, each, self._plan, blocks=self._blocks) for each in own]
+        self._mergers = [ShardMerger(self._objects, shard, self._plan, blocks=self._blocks) for shard in own]
         self._inbox = PushInbox(self._objects, shards=len(shards), blocks=self._blocks)
         if own[0].number == 0:
             self._since_report.samples = self._blocks.samples_in(self._mergers[0].head.done)
-        size = sum(each.size for each in own)
+        size = sum(shard.size for shard in own)
         self._context.events.emit("shards_opened", shards=len(own), size_bytes=4 * size)
         return True
 
     def _report(self, merge: Merge) -> None:
         """Loss and progress in steps of the run, so that its curve has the axis of other strategies."""
         context, seen, now = self._context, self._since_report, time.monotonic()
-        seen.losses += [each.loss for each in merge.pushes if each.loss is not None]
-        seen.tokens += sum(each.tokens for each in merge.pushes)
+        seen.losses += [push.loss for push in merge.pushes if push.loss is not None]
+        seen.tokens += sum(push.tokens for push in merge.pushes)
         samples = self._blocks.samples_in(merge.head.done)
-        workers = sorted({each.worker for each in merge.pushes})
+        workers = sorted({push.worker for push in merge.pushes})
         for name, fields in self._watch.see(merge.pushes, now=now):
             context.events.emit(name, **fields)
         silent, silent_seconds = self._watch.longest_silence(now)
@@ -164,8 +164,8 @@ class MergeServer:
             ages=list(merge.ages), dropped=list(merge.dropped), refused=merge.refused,
             age_mean=merge.head.age_sum / max(merge.head.merged, 1), num_dropped=merge.head.dropped,
             num_refused=merge.head.refused, silent_seconds=silent_seconds, silent_worker=silent,
-            sent_bytes=sum(each.wire_bytes[0] for each in merge.pushes),
-            received_bytes=sum(each.wire_bytes[1] for each in merge.pushes),
+            sent_bytes=sum(push.wire_bytes[0] for push in merge.pushes),
+            received_bytes=sum(push.wire_bytes[1] for push in merge.pushes),
         )  # fmt: skip
         step = samples // self._plan.global_batch
         if step == seen.samples // self._plan.global_batch or not seen.losses:
@@ -176,7 +176,7 @@ class MergeServer:
         speed = {"tokens_per_second": seen.tokens / seconds} if seen.tokens else {}
         if context.metrics is not None:
             context.metrics.add(line | speed, now=True)
-        size = 4 * sum(each.shard.size for each in self._mergers)
+        size = 4 * sum(merger.shard.size for merger in self._mergers)
         context.events.emit("saved", step=step, key=self._objects.keys.head(0), size_bytes=size)
         context.events.emit(
             "step", step=step, loss=loss, samples=samples - seen.samples, tokens=seen.tokens, seconds=seconds
@@ -206,7 +206,7 @@ def run(context: RankContext) -> int:
         if final is not None:  # the losses are those that the servers saw
             losses, result = losses_of(context.metrics, seed=plan.seed, job=None), final[0].result
             write_result(
-                context.metrics, replace(result, jobs=tuple(replace(each, losses=losses) for each in result.jobs))
+                context.metrics, replace(result, jobs=tuple(replace(job, losses=losses) for job in result.jobs))
             )
             return 0
         context.write_ledger(every_seconds=1.0)

@@ -57,7 +57,9 @@ class WeightsRow:
 
     def __init__(self, model: nn.Module) -> None:
         kept = model.state_dict().keys()
-        buffers = {name: each for name, each in model.named_buffers() if each.is_floating_point() and name in kept}
+        buffers = {
+            name: tensor for name, tensor in model.named_buffers() if tensor.is_floating_point() and name in kept
+        }
         parameters = trainable(model)
         self._parts: dict[str, Tensor] = {name: parameters[name] for name in sorted(parameters)} | {
             name: buffers[name] for name in sorted(buffers)
@@ -66,7 +68,7 @@ class WeightsRow:
 
     def layout(self, run: str, shard_bytes: int) -> RowLayout:
         """Layout of the row."""
-        places = [TensorPlace(name=name, shape=tuple(each.shape)) for name, each in self._parts.items()]
+        places = [TensorPlace(name=name, shape=tuple(part.shape)) for name, part in self._parts.items()]
         number = self._num_parameters
         return RowLayout(
             run=run, parameters=tuple(places[:number]), buffers=tuple(places[number:]), shard_numbers=shard_bytes // 4
@@ -75,18 +77,18 @@ class WeightsRow:
     @torch.no_grad()
     def read(self) -> Tensor:
         """A copy of the row."""
-        whole = (each.full_tensor() if isinstance(each, DTensor) else each for each in self._parts.values())
-        return torch.cat([each.detach().float().cpu().reshape(-1) for each in whole])
+        whole = (part.full_tensor() if isinstance(part, DTensor) else part for part in self._parts.values())
+        return torch.cat([tensor.detach().float().cpu().reshape(-1) for tensor in whole])
 
     @torch.no_grad()
     def write(self, row: Tensor) -> None:
         """Replace all weights."""
         parts = torch.split(row, [each.numel() for each in self._parts.values()])
-        for each, part in zip(self._parts.values(), parts, strict=True):
-            whole = part.view(each.shape).to(each.device)
-            if isinstance(each, DTensor):
-                whole = distribute_tensor(whole, each.device_mesh, each.placements)
-            each.copy_(whole)
+        for tensor, part in zip(self._parts.values(), parts, strict=True):
+            whole = part.view(tensor.shape).to(tensor.device)
+            if isinstance(tensor, DTensor):
+                whole = distribute_tensor(whole, tensor.device_mesh, tensor.placements)
+            tensor.copy_(whole)
 
 
 class BlendedWeights:
@@ -95,14 +97,14 @@ class BlendedWeights:
     def __init__(self, shards: Sequence[RowShard], size: int) -> None:
         self._shards = shards
         self._merged = torch.zeros(size)
-        self._pending: dict[int, dict[int, Tensor]] = {each.number: {} for each in shards}
+        self._pending: dict[int, dict[int, Tensor]] = {shard.number: {} for shard in shards}
         """Progress of own blocks by shard and block."""
         self.versions = [-1] * len(shards)
 
     def push(self, block: int, progress: Tensor) -> None:
         """Weights after a block of this worker less those before it."""
-        for each in self._shards:
-            self._pending[each.number][block] = progress[each.start : each.stop].clone()
+        for shard in self._shards:
+            self._pending[shard.number][block] = progress[shard.start : shard.stop].clone()
 
     def take(self, arrivals: Mapping[int, Arrival]) -> None:
         """Newer versions; blocks that they have done are pending no more."""
@@ -112,14 +114,14 @@ class BlendedWeights:
                 self._merged[shard.start : shard.stop] = arrival.weights
                 self.versions[number] = arrival.head.version
             own = self._pending[number]
-            self._pending[number] = {block: each for block, each in own.items() if block not in arrival.head.done}
+            self._pending[number] = {block: tensor for block, tensor in own.items() if block not in arrival.head.done}
 
     def weights(self) -> Tensor:
         """Merged weights and pending progress."""
         row = self._merged.clone()
-        for each in self._shards:
-            for progress in self._pending[each.number].values():
-                row[each.start : each.stop] += progress
+        for shard in self._shards:
+            for progress in self._pending[shard.number].values():
+                row[shard.start : shard.stop] += progress
         return row
 
 
@@ -128,7 +130,7 @@ class ChangeEncoder:
 
     def __init__(self, shards: Sequence[RowShard], size: int, compression: Compression) -> None:
         self._shards = shards
-        self._codecs = [codec_of(each, compression) for each in shards]
+        self._codecs = [codec_of(shard, compression) for shard in shards]
         self._residual = torch.zeros(size)
 
     def encode(self, change: Tensor, after: Tensor) -> list[dict[str, Tensor]]:

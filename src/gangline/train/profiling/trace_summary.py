@@ -114,7 +114,7 @@ def calls_of(events: Sequence[Mapping[str, Any]], origin: float, device: str) ->
 def _nested(row: list[Mapping[str, Any]], origin: float) -> list[TraceCall]:
     """Calls of one thread: they nest, and time inside an inner call is not the outer call's own."""
     row.sort(key=lambda event: (event["ts"], -event.get("dur", 0)))
-    found: list[TraceCall] = []
+    calls: list[TraceCall] = []
     inside: list[TraceCall] = []
     for event in row:
         start, seconds = (event["ts"] - origin) * MICRO, event.get("dur", 0) * MICRO
@@ -131,10 +131,10 @@ def _nested(row: list[Mapping[str, Any]], origin: float) -> list[TraceCall]:
             in_optimizer=optimizer,
             since=start,
         )
-        found.append(call)
+        calls.append(call)
         inside.append(call)
     _leave(inside, until=float("inf"))
-    return found
+    return calls
 
 
 def _leave(inside: list[TraceCall], *, until: float) -> None:

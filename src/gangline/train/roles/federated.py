@@ -95,8 +95,8 @@ class _Coordinator:
         context, task = self._context, self._trainer.task
         if self._table.evaluate == "coordinator":
             return evaluate(self._trainer, open_split(context, task, "holdout", seed=self._trainer.job.seed))
-        found = self._ask(self._engine.progress.step // self._table.local_steps + 1, trains=False).metrics
-        return wanted_metrics(found, context.plan.evaluate_metrics)
+        metrics = self._ask(self._engine.progress.step // self._table.local_steps + 1, trains=False).metrics
+        return wanted_metrics(metrics, context.plan.evaluate_metrics)
 
     def stop_if_asked(self) -> None:
         """End the rounds if any rank was asked to stop; collective."""

@@ -37,7 +37,7 @@ def run(context: RankContext) -> int:
     check_columns(model, order.columns)
     assert context.store is not None
     [use] = context.plan.data.sets
-    shards = {each.sha256: each for each in read_dataset(context.store, use).shards}
+    shards = {shard.sha256: shard for shard in read_dataset(context.store, use).shards}
     files = shard_files(context)
     for digest, name in order.shards[context.rank :: context.plan.world_size]:
         if context.stop_asked:
@@ -95,7 +95,7 @@ def _answers(model: PublishedModel, shard: Path, batch: int, outputs: Sequence[s
                 raise TrainingError(f"the model failed at row {start}: {type(error).__name__}: {error}") from error
             if missing := sorted(set(outputs) - found.keys()):
                 raise ConfigError(f"wanted the outputs {', '.join(missing)}, the model has {', '.join(sorted(found))}")
-            yield {name: each for name, each in sorted(found.items()) if not outputs or name in outputs}
+            yield {name: array for name, array in sorted(found.items()) if not outputs or name in outputs}
 
 
 def _inputs(model: PublishedModel, rows: Sequence[dict[str, Any]], start: int) -> "Arrays":

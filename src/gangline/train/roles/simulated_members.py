@@ -63,7 +63,7 @@ class GangMembers:
         ]  # fmt: skip
         self._sums = self._make_sums() if table.secure_sum else {}
         if table.epsilon is not None:
-            spent = _Spent([each.privacy for each in self._own if each.privacy is not None])
+            spent = _Spent([member.privacy for member in self._own if member.privacy is not None])
             if context.generation:
                 spent.restore({})  # unless a checkpoint says more
             trainer.engine.saves.add_extra(spent)
@@ -72,14 +72,14 @@ class GangMembers:
         """Train for all members, or judge; see `RoundMembers`."""
         own: Answers = {member.name: self._answer(member, call) for member in self._own}
         with self._context.clock.during("wait"):
-            down = sum(each.nbytes for each in call.weights.values()) * len(self._federation.roster)
+            down = sum(weight.nbytes for weight in call.weights.values()) * len(self._federation.roster)
             spent = self._spent()
             if self._federation.table.secure_sum:
                 return replace(self._sum(own, call, down), spent=spent)
             every = self._gather(own, call)
         kept = tuple(each for each in every.values() if isinstance(each, Contribution))
         refused = tuple((name, each) for name, each in every.items() if not isinstance(each, Contribution))
-        up = sum(array.nbytes for each in kept for array in (each.change or {}).values())
+        up = sum(array.nbytes for contribution in kept for array in (contribution.change or {}).values())
         return RoundAnswers(contributions=kept, refused=refused, bytes_up=up, bytes_down=down, spent=spent)
 
     def close(self) -> None:
@@ -89,8 +89,12 @@ class GangMembers:
         """Most that a member has spent so far; None: the run asks for no privacy."""
         if self._federation.table.epsilon is None:
             return None
-        unlike = {(each.noise, each.trainings): each for each in (member.privacy for member in self._own) if each}
-        own = [each.spent() for each in unlike.values()]  # a tenth of a second each
+        unlike = {
+            (privacy.noise, privacy.trainings): privacy
+            for privacy in (member.privacy for member in self._own)
+            if privacy
+        }
+        own = [privacy.spent() for privacy in unlike.values()]  # a tenth of a second each
         rows = self._peers.gather([[each.epsilon, each.accountant] for each in own])
         return Spent.most(Spent(epsilon=epsilon, accountant=name) for row in rows for epsilon, name in row)
 
@@ -103,7 +107,7 @@ class GangMembers:
 
     def _gather(self, own: Answers, call: RoundCall) -> Answers:
         """Answers of all members on all ranks: their changes as one tensor, the rest as JSON data."""
-        sizes = [each.size for each in call.weights.values()] if call.trains else []
+        sizes = [weight.size for weight in call.weights.values()] if call.trains else []
         turns = -(-len(self._federation.roster) // self._peers.size)
         changes = torch.zeros(turns, sum(sizes))
         for row, answer in zip(changes, own.values(), strict=False):
@@ -128,7 +132,7 @@ class GangMembers:
 
         made = make_identities(list(self._federation.roster)) if self._context.rank == 0 else {}
         texts: Mapping[str, list[str]] = self._peers.broadcast(made)
-        return {each.name: SecureSum(identity_of(texts[each.name]), least=LEAST_SUM) for each in self._own}
+        return {member.name: SecureSum(identity_of(texts[member.name]), least=LEAST_SUM) for member in self._own}
 
     def _sum(self, own: Answers, call: RoundCall, down: int) -> RoundAnswers:
         """The answers as one sum, of which no rank sees a part without its masks."""
@@ -142,8 +146,8 @@ class GangMembers:
         said = self._peers.gather([sorted(each.metrics) for each in own.values() if isinstance(each, Contribution)])
         names = sorted({name for rows in said for row in rows for name in row})  # a vector has a place for each
         vectors = {name: _vector(each, names, federation) for name, each in own.items()}
-        refused = self._peers.gather([[name, each] for name, each in vectors.items() if isinstance(each, str)])
-        plain = {name: each for name, each in vectors.items() if isinstance(each, bytes)}
+        refused = self._peers.gather([[name, vector] for name, vector in vectors.items() if isinstance(vector, str)])
+        plain = {name: vector for name, vector in vectors.items() if isinstance(vector, bytes)}
         keys = self._gather_bytes({name: self._sums[name].begin(occasion) for name in plain})
         given, count = list(keys.values()), call.num_numbers
         answers = RoundAnswers(
@@ -175,14 +179,14 @@ class _Spent(ExtraTensors):
 
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """The count, equal for all members."""
-        self._count.fill_(max((each.trainings for each in self._members), default=int(self._count)))
+        self._count.fill_(max((member.trainings for member in self._members), default=int(self._count)))
         return {"federation/trainings": self._count}
 
     def restore(self, own: Mapping[str, torch.Tensor]) -> None:
         """Continue after the saved trainings and the one that may have begun since."""
         del own
-        for each in self._members:
-            each.resume(int(self._count) + 1)
+        for member in self._members:
+            member.resume(int(self._count) + 1)
 
 
 def _vector(
@@ -227,14 +231,14 @@ def share_out(data: Any, split: str, *, members: int, seed: int) -> list[list[in
     Raises:
         ConfigError: Samples have no such column, or there are not as many values as members.
     """
-    found = SPLIT.fullmatch(split)
-    assert found is not None, "federated_rules has checked it"
+    match = SPLIT.fullmatch(split)
+    assert match is not None, "federated_rules has checked it"
     draws = np.random.default_rng(derived_seed(seed, "members"))
-    if found["column"]:
-        return _by_value(_column(data, found["column"]), split, members)
-    if found["alpha"] is None:
+    if match["column"]:
+        return _by_value(_column(data, match["column"]), split, members)
+    if match["alpha"] is None:
         return [sorted(part.tolist()) for part in np.array_split(draws.permutation(len(data)), members)]
-    return _by_label(_column(data, None), float(found["alpha"]), members, draws)
+    return _by_label(_column(data, None), float(match["alpha"]), members, draws)
 
 
 def require_samples(shares: Sequence[Sequence[int]], split: str) -> None:
@@ -242,7 +246,7 @@ def require_samples(shares: Sequence[Sequence[int]], split: str) -> None:
     Raises:
         ConfigError: A member has nothing to train on.
     """
-    if empty := [number for number, each in enumerate(shares, start=1) if not each]:
+    if empty := [number for number, share in enumerate(shares, start=1) if not share]:
         raise ConfigError(
             f'federated.simulate.split: wanted samples for each of {len(shares)} members, "{split}" leaves '
             f"{len(empty)} without any; fewer members, a larger A or iid works"
@@ -266,7 +270,7 @@ def _by_label(labels: list[Any], alpha: float, members: int, draws: np.random.Ge
         cuts = np.rint(np.cumsum(draws.dirichlet([alpha] * members)) * len(own)).astype(int)[:-1]
         for number, part in enumerate(np.split(np.array(own), cuts)):
             shares[number] += part.tolist()
-    return [sorted(each) for each in shares]
+    return [sorted(share) for share in shares]
 
 
 def _column(data: Any, name: str | None) -> list[Any]:

@@ -66,10 +66,12 @@ def smoke(folder: Path, *, code: Path | None, options: Path | None) -> dict[str,
     """
     config = read_config(folder)
     weights = read_all_weights(folder)
-    broken = sorted(name for name, each in weights.items() if each.is_floating_point() and not each.isfinite().all())
+    broken = sorted(
+        name for name, weight in weights.items() if weight.is_floating_point() and not weight.isfinite().all()
+    )
     if broken:
         raise TrainingError(f"weights are not finite: {', '.join(broken[:5])}")
-    found: dict[str, float | str] = {"parameters": sum(each.numel() for each in weights.values())}
+    found: dict[str, float | str] = {"parameters": sum(weight.numel() for weight in weights.values())}
     if code is None or options is None or not config["task"]:
         return found
     sys.path.insert(0, str(code))
@@ -99,11 +101,11 @@ def _answer(
         samples = [data[index] for index in range(min(SAMPLES, len(data)))]
     if not samples:
         raise TrainingError("the held-out data has no samples")
-    batch = {name: torch.stack([torch.as_tensor(each[name]) for each in samples]) for name in samples[0]}
+    batch = {name: torch.stack([torch.as_tensor(sample[name]) for sample in samples]) for name in samples[0]}
     taken = forward_names(model)
     model.eval()
     with torch.no_grad():
-        inputs = {name: each for name, each in batch.items() if taken is None or name in taken}
+        inputs = {name: tensor for name, tensor in batch.items() if taken is None or name in taken}
         outputs = model(**inputs)
         loss = task.loss(outputs, batch)
     mean = float(loss.total) / float(loss.weight)
@@ -127,7 +129,7 @@ def _by_handler(served: PublishedModel, batch: "Arrays") -> Golden:
         answer = served.predict(dict(given))
     except Exception as error:  # code of a model raises anything
         raise TrainingError(f"infer.handler fails on the golden sample: {type(error).__name__}: {error}") from error
-    if not isinstance(answer, dict) or not all(isinstance(each, np.ndarray) for each in answer.values()):
+    if not isinstance(answer, dict) or not all(isinstance(array, np.ndarray) for array in answer.values()):
         raise TrainingError(f"infer.handler: wanted a dict of arrays from predict, found {str(answer)[:80]}")
     return Golden(given, answer)
 
@@ -143,8 +145,8 @@ class _Folder:
 
 
 def _rows_of(shards: list[dict[str, Any]]) -> DatasetRows:
-    found = [from_plain(DatasetShard, each) for each in shards]
-    pieces = [ShardSpan(number, shard, 0, shard.rows) for number, shard in enumerate(found)]
+    dataset_shards = [from_plain(DatasetShard, shard) for shard in shards]
+    pieces = [ShardSpan(number, shard, 0, shard.rows) for number, shard in enumerate(dataset_shards)]
     return DatasetRows(pieces, OpenShards(_Folder(), most=len(pieces)))
 
 

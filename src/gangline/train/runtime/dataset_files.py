@@ -15,7 +15,7 @@ def data_paths(plan: Plan, folder: Path) -> list[str]:
     Raises:
         ConfigError: A name leads out of the folder.
     """
-    return [str(_place(folder, each)) for each in sorted(plan.data.files, key=lambda each: each.path)]
+    return [str(_place(folder, file)) for file in sorted(plan.data.files, key=lambda file: file.path)]
 
 
 def fetch_data_files(plan: Plan, folder: Path, store: ObjectStore) -> None:
@@ -26,10 +26,10 @@ def fetch_data_files(plan: Plan, folder: Path, store: ObjectStore) -> None:
         IntegrityError: A file of the store does not have the digest in the plan.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for each in plan.data.files:
-        place = _place(folder, each)
-        if not (place.exists() and place.stat().st_size == each.size_bytes):  # it was renamed after verification
-            fetch_file(store, each, place)
+    for file in plan.data.files:
+        place = _place(folder, file)
+        if not (place.exists() and place.stat().st_size == file.size_bytes):  # it was renamed after verification
+            fetch_file(store, file, place)
 
 
 def _place(folder: Path, file: DataFile) -> Path:

@@ -63,8 +63,12 @@ def split_pieces(number: int, dataset: Dataset, split: Split, *, holdout: float)
         split: Part that is asked for.
         holdout: Share of the rows, in (0, 0.5].
     """
-    if any(each.split == "holdout" for each in dataset.shards):
-        return [ShardSpan(number, each, 0, each.rows) for each in dataset.shards if each.split == split]
+    if any(dataset_shard.split == "holdout" for dataset_shard in dataset.shards):
+        return [
+            ShardSpan(number, dataset_shard, 0, dataset_shard.rows)
+            for dataset_shard in dataset.shards
+            if dataset_shard.split == split
+        ]
     left = dataset.num_samples - min(max(round(dataset.num_samples * holdout), 1), dataset.num_samples - 1)
     pieces = []
     for shard in dataset.shards:
@@ -96,7 +100,7 @@ class OpenShards:
                 del self._open[digest]
                 if digest in self._rows:
                     self._rows.pop(digest).close()
-            self._files.hold([each for each, _ in self._open.values()])
+            self._files.hold([dataset_shard for dataset_shard, _ in self._open.values()])
         return path
 
     def rows(self, shard: DatasetShard) -> "ArrowRows":
@@ -120,7 +124,7 @@ class DatasetRows:
         self.order_of: Callable[..., FetchedOrder | None] = lambda _, **__: None
         """Order in which data made of these rows are trained on; None: they have none of their own."""
         self._shards = shards
-        self._starts = [0, *accumulate(each.rows for each in pieces)]
+        self._starts = [0, *accumulate(piece.rows for piece in pieces)]
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -256,7 +260,7 @@ class RankDatasets:
         sets = [
             SetRows(
                 name=use.name, weight=use.weight,
-                rows=tuple(each.rows for each in self.train.pieces if each.number == number),
+                rows=tuple(piece.rows for piece in self.train.pieces if piece.number == number),
             )
             for number, use in enumerate(self._source.sets)
         ]  # fmt: skip

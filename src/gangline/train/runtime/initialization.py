@@ -75,8 +75,8 @@ def _build_on_meta(make: Callable[[], nn.Module]) -> nn.Module | None:
     if tied or not all(_is_meta(each) and hasattr(each, "reset_parameters") for each in modules):
         return None
     with torch.device("meta"), _count_writes() as again:
-        for each in reversed(modules):
-            _reset(each)
+        for module in reversed(modules):
+            _reset(module)
     return model if again.num_writes == built.num_writes and again.wrote_all_of(model) else None
 
 
@@ -89,7 +89,7 @@ def _reset(module: Any) -> None:
 
 def _require_values(module: nn.Module, made: "_CountWrites") -> None:
     own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
-    if bare := [name for name, each in own if not made.wrote(each)]:
+    if bare := [name for name, tensor in own if not made.wrote(tensor)]:
         raise ConfigError(
             f"{type(module).__name__} was built on the meta device, and its reset_parameters() gives {bare} no values; "
             "let it write them all, or build the model with its values"
@@ -107,7 +107,7 @@ def _owns_tensors(module: nn.Module) -> bool:
 
 def _is_meta(module: nn.Module) -> bool:
     own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-    return bool(own) and all(each.is_meta for each in own)
+    return bool(own) and all(tensor.is_meta for tensor in own)
 
 
 def _count_writes() -> "_CountWrites":
@@ -134,7 +134,7 @@ class _CountWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its h
         if func._schema.is_mutable:  # noqa: SLF001  # the only way to ask an operator
             self.num_writes += 1
             self._storages |= {
-                storage_of(each) for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)
+                storage_of(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)
             }
         return func(*args, **(kwargs or {}))
 

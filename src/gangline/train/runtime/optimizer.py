@@ -27,8 +27,8 @@ def elementwise_optimizer(
     rule, found = read_optimizer(table)
     options = asdict(found)
     parameters = [each for group in groups for each in group["params"]]
-    fused = precision != "fp16" and all(each.is_floating_point() for each in parameters)
-    if fused and not (rule == "sgd" and any(isinstance(each, DTensor) for each in parameters)):
+    fused = precision != "fp16" and all(parameter.is_floating_point() for parameter in parameters)
+    if fused and not (rule == "sgd" and any(isinstance(parameter, DTensor) for parameter in parameters)):
         options["fused"] = True  # torch has no fused sgd for sharded parameters
     return _CLASSES[rule](groups, **options)
 
@@ -38,7 +38,7 @@ def require_gradients(model: nn.Module) -> None:
     Raises:
         ConfigError: There is nothing to train.
     """
-    if not any(each.requires_grad for each in model.parameters()):
+    if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError(f"no parameter of {type(model).__name__} wants gradients: there is nothing to train")
 
 

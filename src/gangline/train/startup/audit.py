@@ -153,12 +153,12 @@ class ProgramAudit:
             self._write({"event": "started", "program": program[:100]})
 
     def _origin(self, path: str) -> str:
-        found = self._places.origin(path)
-        if found == "elsewhere":
-            found = self._places.origin(os.path.realpath(path))
-        if found == "elsewhere" and self._places.is_compiled(path) and self._is_new(path):
+        origin = self._places.origin(path)
+        if origin == "elsewhere":
+            origin = self._places.origin(os.path.realpath(path))
+        if origin == "elsewhere" and self._places.is_compiled(path) and self._is_new(path):
             return "compiled"
-        return found
+        return origin
 
     def _is_new(self, path: str) -> bool:
         """The file was written since the gang started; at the end of a program temporary ones may be gone again."""

@@ -17,7 +17,7 @@ def gpu_names() -> set[str]:
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is not None and getattr(cuda, "is_initialized", bool)():
         devices = range(min(cuda.device_count(), MOST_GPUS))
-        return {str(cuda.get_device_name(each)) for each in devices if cuda.max_memory_reserved(each)}
+        return {str(cuda.get_device_name(device)) for device in devices if cuda.max_memory_reserved(device)}
     names = _of_driver() if _has_device_open() else set()
     return names if len(names) == 1 else set()
 

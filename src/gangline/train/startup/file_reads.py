@@ -130,13 +130,13 @@ class FileReads:
             self._count_beyond()
             return
         try:
-            found = os.stat(full)
+            status = os.stat(full)
         except (OSError, ValueError):
             self._seen.discard(full)  # the file may exist later
             return
-        is_left = may_be_left and not self.is_new(found)
-        is_known = self._is_of_this_gang(full, found) or (full.endswith((".pyc", ".pth")) and not is_left)
-        if is_known or not stat.S_ISREG(found.st_mode):
+        is_left = may_be_left and not self.is_new(status)
+        is_known = self._is_of_this_gang(full, status) or (full.endswith((".pyc", ".pth")) and not is_left)
+        if is_known or not stat.S_ISREG(status.st_mode):
             return
         if self.num_files >= MOST_READS and not is_left:
             self._count_beyond()

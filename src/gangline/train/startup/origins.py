@@ -106,7 +106,7 @@ def versions(imported: Mapping[str, str], folders: Iterable[str]) -> dict[str, t
 
 def _folders(paths: Iterable["str | None"]) -> tuple[str, ...]:
     """Prefixes of absolute paths, with links and with links resolved."""
-    found = [os.path.abspath(each) for each in paths if each]
+    found = [os.path.abspath(path) for path in paths if path]
     found += [os.path.realpath(each) for each in found]
     return tuple(dict.fromkeys(each.rstrip("/") + "/" for each in found if each != "/"))
 

@@ -91,30 +91,30 @@ class ProcessWatch:
 
     def starts(self, pid: int, paths: "list[Any]", words: "list[Any]", cwd: "Any", environ: "Any") -> None:
         """A program was started as process `pid`."""
-        found = self._programs_of_commit().describe(paths, words, cwd, environ)
-        self._started[pid] = found
-        self._note_unseen(found, found.unseen)
+        program = self._programs_of_commit().describe(paths, words, cwd, environ)
+        self._started[pid] = program
+        self._note_unseen(program, program.unseen)
 
     def looks(self, pid: int, options: int) -> None:
         """Process `pid` is about to be waited for: one that started others may have passed over their failures."""
-        found = self._started.get(pid)
-        if found is None or not found.hides:
+        program = self._started.get(pid)
+        if program is None or not program.hides:
             return
         if os.waitid(os.P_PID, pid, _LOOK | options & os.WNOHANG) is not None and _waited_for_children(pid):
-            self._note_unseen(found, "it started programs of which nothing is seen")
+            self._note_unseen(program, "it started programs of which nothing is seen")
 
     def child_ended(self, pid: int, status: int) -> None:
         """Process `pid` was waited for."""
-        found = self._started.pop(pid, None)
+        program = self._started.pop(pid, None)
         how = _how(status)
         if not how or not self._ordered.isdisjoint((pid, -pid)):
             return
-        if found is None:
+        if program is None:
             self._write("child", pid=pid, parent=os.getpid(), program=self._program,
                         what=f"a process of {self._program}", how=how)  # fmt: skip
-        elif found.counts:
-            self._write("child", pid=pid, parent=os.getpid(), program=found.program, what=found.what, how=how)
-        elif found.is_python:
+        elif program.counts:
+            self._write("child", pid=pid, parent=os.getpid(), program=program.program, what=program.what, how=how)
+        elif program.is_python:
             self._excuse(pid=pid)
 
     def forgets(self, pid: int) -> None:
@@ -123,10 +123,10 @@ class ProcessWatch:
 
     def shell_ended(self, command: str, status: int) -> None:
         """A shell that `os.system` started has run `command`."""
-        found = self._programs_of_commit().describe(["/bin/sh"], ["sh", "-c", command], None, None)
-        self._note_unseen(found, found.unseen)
-        if found.counts and (how := _how(status)):
-            self._write("child", pid=0, parent=os.getpid(), program=found.program, what=found.what, how=how)
+        program = self._programs_of_commit().describe(["/bin/sh"], ["sh", "-c", command], None, None)
+        self._note_unseen(program, program.unseen)
+        if program.counts and (how := _how(status)):
+            self._write("child", pid=0, parent=os.getpid(), program=program.program, what=program.what, how=how)
 
     def exits(self, status: int) -> None:
         """This process is about to end without any clean-up."""

@@ -68,23 +68,23 @@ class Programs:
         """Name of the program that was started as the rank, such as a shell; None: it is this Python."""
         leader = os.getsid(0)
         try:
-            found = sys.executable if leader in (0, os.getpid()) else os.readlink(f"/proc/{leader}/exe")
+            executable = sys.executable if leader in (0, os.getpid()) else os.readlink(f"/proc/{leader}/exe")
         except OSError:
             return None
-        return None if os.path.realpath(found) == self._python else os.path.basename(found)
+        return None if os.path.realpath(executable) == self._python else os.path.basename(executable)
 
     def _unseen(self, path: str, words: list[str], cwd: str, environ: Mapping[str, str]) -> str | None:
-        found = find_program(path, cwd, environ)
-        if found is None or self.is_compiler(calling_file()):
+        program = find_program(path, cwd, environ)
+        if program is None or self.is_compiler(calling_file()):
             return None
-        name = os.path.basename(found)
+        name = os.path.basename(program)
         if name in SHELLS and words[1:2] == ["-c"] and len(words) == 3 and PLAIN_COMMAND.fullmatch(words[2]):
             inner = words[2].split()
             if inner and (
                 TOOLS.fullmatch(inner[0]) or find_program(inner[0], cwd, environ)
             ):  # else a builtin of the shell
                 return self._unseen(inner[0], inner, cwd, environ)
-        return None if self.is_tool(found, words) or self.reports_itself(found, words, environ) else name
+        return None if self.is_tool(program, words) or self.reports_itself(program, words, environ) else name
 
     def is_compiler(self, caller: str) -> bool:
         """True: the code that starts a program is torch's compiler."""

@@ -85,23 +85,23 @@ def loses_failures(call: ShellCall, *, tools: re.Pattern[str], read: Callable[[s
         tools: Names of programs that may fail.
         read: Text of a script by its path; None: there is none, or it is not known.
     """
-    waiting, known = [call], {call}
+    waiting, calls = [call], {call}
     while waiting:
-        each = waiting.pop()
-        text = each.text if each.text is not None or each.script is None else read(each.script)
-        if text is None or len(known) > _MOST_SCRIPTS:
+        shell_call = waiting.pop()
+        text = shell_call.text if shell_call.text is not None or shell_call.script is None else read(shell_call.script)
+        if text is None or len(calls) > _MOST_SCRIPTS:
             return True
         words = _code(text)
-        errexit = (each.errexit or _begins_strictly(words, tools)) and not _NO_ERREXIT.search(words)
-        strict = _Strictness(errexit, each.pipefail or _PIPEFAIL.search(words) is not None)
+        errexit = (shell_call.errexit or _begins_strictly(words, tools)) and not _NO_ERREXIT.search(words)
+        strict = _Strictness(errexit, shell_call.pipefail or _PIPEFAIL.search(words) is not None)
         if _loses_by_itself(words, tools, strict):
             return True
-        found = list(_calls(words, read, strict))
-        if None in found:
+        shell_calls = list(_calls(words, read, strict))
+        if None in shell_calls:
             return True
-        below = {call for call in found if call is not None}
-        waiting += below - known
-        known |= below
+        below = {call for call in shell_calls if call is not None}
+        waiting += below - calls
+        calls |= below
     return False
 
 
@@ -133,8 +133,8 @@ def _calls(words: str, read: Callable[[str], str | None], strict: _Strictness) -
             yield None
         else:
             is_file = "/" in name or name.endswith(".sh")
-            if (found := read_call([name, *rest]) or (script_call(name, read) if is_file else None)) is not None:
-                yield found
+            if (call := read_call([name, *rest]) or (script_call(name, read) if is_file else None)) is not None:
+                yield call
 
 
 def runs_tools_alone(text: str, *, tools: re.Pattern[str]) -> bool:
@@ -143,22 +143,22 @@ def runs_tools_alone(text: str, *, tools: re.Pattern[str]) -> bool:
     if _CHOSEN_END.search(words):
         return False
     has_program = _from_first_program(_SUBSTITUTED.sub("x", words), tools) is not None
-    return not has_program and not any(_has_program(each, words, tools) for each in (_SUBSTITUTED, _UNWAITED))
+    return not has_program and not any(_has_program(pattern, words, tools) for pattern in (_SUBSTITUTED, _UNWAITED))
 
 
 def _code(text: str) -> str:
-    return _NOT_CODE.sub(lambda found: "x" if found["word"] else "", text)
+    return _NOT_CODE.sub(lambda match: "x" if match["word"] else "", text)
 
 
 def _has_program(parts: re.Pattern[str], words: str, tools: re.Pattern[str]) -> bool:
-    texts = ("".join(filter(None, found.groups())) for found in parts.finditer(words))
-    return any(_from_first_program(each, tools) is not None for each in texts)
+    texts = ("".join(filter(None, match.groups())) for match in parts.finditer(words))
+    return any(_from_first_program(text, tools) is not None for text in texts)
 
 
 def _begins_strictly(words: str, tools: re.Pattern[str]) -> bool:
     """`set -e` comes before any program."""
-    found = _ERREXIT.search(words)
-    return found is not None and _from_first_program(words[: found.start()], tools) is None
+    match = _ERREXIT.search(words)
+    return match is not None and _from_first_program(words[: match.start()], tools) is None
 
 
 def _from_first_program(words: str, tools: re.Pattern[str]) -> list[str] | None:

@@ -72,16 +72,16 @@ class StartedPrograms:
         return False
 
     def _describe(self, path: str, words: list[str], cwd: str, environ: Mapping[str, str]) -> StartedProgram:
-        found = find_program(path, cwd, environ) or path
-        interpreter, flags = self._programs.interpreter(found, words, environ)
-        call = read_call([interpreter, *flags, *([] if interpreter == found else [found])])
+        program = find_program(path, cwd, environ) or path
+        interpreter, flags = self._programs.interpreter(program, words, environ)
+        call = read_call([interpreter, *flags, *([] if interpreter == program else [program])])
         if call is not None and call.text is not None and PLAIN_COMMAND.fullmatch(call.text):
             inner = call.text.split()
             if inner and find_program(inner[0], cwd, environ) is not None:  # else a builtin of the shell
                 return self._describe(inner[0], inner, cwd, environ)
         caller = self._caller()
-        is_python = self._programs.reports_itself(found, words, environ)
-        is_tool = self._programs.is_tool(found, words) or (
+        is_python = self._programs.reports_itself(program, words, environ)
+        is_tool = self._programs.is_tool(program, words) or (
             call is not None and call.text is not None and runs_tools_alone(call.text, tools=TOOLS)
         )
         counts = not self._programs.is_compiler(caller) and (is_python or (self._is_of_program(caller) and not is_tool))
@@ -91,7 +91,7 @@ class StartedPrograms:
                 name = self._environ.get(PROGRAM, "python")
                 what = f"a process of {name}"
         else:
-            name = os.path.basename(call.script if call is not None and call.script else found)
+            name = os.path.basename(call.script if call is not None and call.script else program)
             what = " ".join([name, *words[1:]])
         return StartedProgram(
             program=name[:_MOST_LETTERS], what=what[:_MOST_LETTERS], is_python=is_python, counts=counts,

@@ -232,8 +232,8 @@ def api_error(status: int, body: Object, *, verb: str, place: ResourcePath) -> G
 
 
 def _missing(text: str) -> str:
-    if found := _NO_NAMESPACE.search(text):
-        return f"there is no namespace {found[1]}; make it, or name another one in launch.namespace"
+    if match := _NO_NAMESPACE.search(text):
+        return f"there is no namespace {match[1]}; make it, or name another one in launch.namespace"
     return f"nothing is served there ({text})"
 
 

@@ -76,7 +76,7 @@ def own_namespace() -> str | None:
 
 
 def _is_any(where: str) -> bool:
-    return any(Path(each).expanduser().is_file() for each in where.split(":") if each)
+    return any(Path(part).expanduser().is_file() for part in where.split(":") if part)
 
 
 def _from_kubeconfig(configuration: Any, where: str, context: str | None) -> str:

@@ -39,7 +39,7 @@ class Component:
 
     def verdict(self, version: str) -> str:
         """`version`, and whether its release was tested; others may work, too."""
-        releases = tuple(".".join(each.split(".")[:2]) for each in self.tested_versions)
+        releases = tuple(".".join(tested_version.split(".")[:2]) for tested_version in self.tested_versions)
         return f"{version} {'ok' if is_seen(version, releases) else 'not seen'} ({self.tested_text})"
 
 
@@ -92,7 +92,10 @@ def installed(api: KubernetesApi) -> Iterable[tuple[Component, str]]:
 
 def table() -> str:
     """The tested versions as a Markdown table, for the guide on cluster setup."""
-    rows = (f"| {each.name} | {', '.join(each.tested_versions)} | {each.used_for} |" for each in COMPONENTS)
+    rows = (
+        f"| {component.name} | {', '.join(component.tested_versions)} | {component.used_for} |"
+        for component in COMPONENTS
+    )
     return "\n".join(["| | seen to work | for |", "|--|--|--|", *rows])
 
 

@@ -111,7 +111,7 @@ def read_facts(api: KubernetesApi, *, now: Callable[[], datetime] = lambda: date
     spelling, is_integer = _trainer(api, roots)
     topologies = _kueue_items(api, served, "topologies")
     local_queues = _kueue_items(api, served, "localqueues", api.namespace)
-    queues = {_name(each): str(_spec(each).get("clusterQueue", "")) for each in local_queues}
+    queues = {_name(local_queue): str(_spec(local_queue).get("clusterQueue", "")) for local_queue in local_queues}
     return ClusterFacts(
         version=f"{version.get('major', '')}.{version.get('minor', '')}".rstrip("+"),
         served=served,
@@ -175,7 +175,9 @@ def read_volcano(api: KubernetesApi, served: tuple[str, ...]) -> VolcanoFacts | 
     hypernodes = _listed(api, f"/apis/{HYPERNODES}/v1alpha1/hypernodes")
     return VolcanoFacts(
         queues=None if queues is None else tuple(sorted(_name(each) for each in queues if _is_open(each))),
-        tiers=None if hypernodes is None else tuple(sorted({int(_spec(each).get("tier", 0)) for each in hypernodes})),
+        tiers=None
+        if hypernodes is None
+        else tuple(sorted({int(_spec(hypernode).get("tier", 0)) for hypernode in hypernodes})),
         fields=tuple(sorted(_spec_schema(api, f"/apis/{VOLCANO_VERSION}", "PodGroup"))),
     )
 
@@ -193,7 +195,9 @@ def read_kai(api: KubernetesApi, served: tuple[str, ...]) -> KaiFacts | None:
     topologies = _listed(api, f"/apis/{KAI_TOPOLOGIES}/v1alpha1/topologies")
     return KaiFacts(
         queues=None if queues is None else _leaves({_name(each): _spec(each).get("parentQueue") for each in queues}),
-        topologies=None if topologies is None else {_name(each): topology_levels(each) for each in topologies},
+        topologies=None
+        if topologies is None
+        else {_name(topology): topology_levels(topology) for topology in topologies},
     )
 
 
@@ -296,7 +300,7 @@ def _levels(
     api: KubernetesApi, served: tuple[str, ...], queues: Mapping[str, str], topologies: Iterable[Object]
 ) -> dict[str, tuple[str, ...]]:
     """Topology levels of each queue; two or three calls for each ClusterQueue, none without a Topology."""
-    known = {_name(each): topology_levels(each) for each in topologies}
+    known = {_name(topology): topology_levels(topology) for topology in topologies}
     of_cluster_queue = {
         name: _common_levels(api, served, name, known) for name in sorted(set(queues.values())) if name and known
     }
@@ -308,7 +312,7 @@ def _common_levels(
     api: KubernetesApi, served: tuple[str, ...], cluster_queue: str, known: Mapping[str, tuple[str, ...]]
 ) -> tuple[str, ...]:
     groups = _kueue_spec(api, served, "clusterqueues", cluster_queue).get("resourceGroups") or ()
-    flavors = {str(flavor.get("name")) for each in groups for flavor in each.get("flavors") or ()}
+    flavors = {str(flavor.get("name")) for group in groups for flavor in group.get("flavors") or ()}
     specs = [_kueue_spec(api, served, "resourceflavors", name) for name in sorted(flavors)]
     levels = [known.get(str(spec.get("topologyName")), ()) for spec in specs]
     return tuple(level for level in levels[0] if all(level in each for each in levels)) if levels else ()

@@ -145,11 +145,11 @@ class KubernetesFollower:
         status = status_of(state, pods, self._podset, placed=placed)
         statuses = self._keeper_statuses(pods)
         is_reported = len(statuses) == self._podset.num_nodes and state in _UNDER_WAY
-        latest = max(statuses, key=lambda each: each.generation, default=None)
+        latest = max(statuses, key=lambda keeper_status: keeper_status.generation, default=None)
         return replace(
             status,
             placed_by=placed_by,
-            joined=sum(len(each.joined) for each in statuses) if is_reported else status.joined,
+            joined=sum(len(keeper_status.joined) for keeper_status in statuses) if is_reported else status.joined,
             ranks=(latest.world_size if latest else 0) or status.ranks,
             generation=max(status.generation, self._pod_events.generation),
             restarts=max(status.restarts, self._pod_events.restarts),
@@ -184,8 +184,11 @@ class KubernetesFollower:
     def _with_pod_events(self, status: GangStatus) -> GangStatus:
         """`status` with what only the pods' logs show: pods whose ranks are done are stopping, not starting."""
         statuses = self._keeper_statuses(self._pods.objects())
-        latest = max((each.generation for each in statuses), default=0)
-        leaving = sum(each.generation == latest and each.state in ("stopping", "ended") for each in statuses)
+        latest = max((keeper_status.generation for keeper_status in statuses), default=0)
+        leaving = sum(
+            keeper_status.generation == latest and keeper_status.state in ("stopping", "ended")
+            for keeper_status in statuses
+        )
         is_over = leaving == self._podset.num_nodes or (leaving and status.state == "starting")
         return replace(status, state="stopping", waiting="") if is_over and status.state in _UNDER_WAY else status
 
@@ -200,12 +203,12 @@ class KubernetesFollower:
 
     @property
     def _stale_seconds(self) -> float:
-        away = [each.away_since for each in (self._roots, self._pods) if each.away_since is not None]
+        away = [informer.away_since for informer in (self._roots, self._pods) if informer.away_since is not None]
         return (time.monotonic() - min(away)) // _STALE_SECONDS * _STALE_SECONDS if away else 0.0
 
     @property
     def _is_stale(self) -> bool:
-        return any(each.away_since is not None for each in (self._roots, self._pods))
+        return any(informer.away_since is not None for informer in (self._roots, self._pods))
 
     def _waiting_events(self, status: GangStatus) -> Iterator[GangEvent]:
         if status.state not in ("waiting", "starting"):
@@ -316,15 +319,15 @@ class PodEvents:
 
     def take(self, uid: str, line: str) -> Iterator[GangEvent]:
         """Events of one line of the stdout of pod `uid`; lines of keeper status are stored instead."""
-        said = parse(line)
-        if said.status is not None:
-            self._statuses[uid] = said.status
-            self.generation = max(self.generation, said.status.generation)
-            self.restarts = max(self.restarts, said.status.restarts)
-        elif said.event is not None and "keeper" in said.event:
-            yield from self._keeper(said.event)
-        elif said.event is not None:
-            yield from self._rank(said.event)
+        pod_line = parse(line)
+        if pod_line.status is not None:
+            self._statuses[uid] = pod_line.status
+            self.generation = max(self.generation, pod_line.status.generation)
+            self.restarts = max(self.restarts, pod_line.status.restarts)
+        elif pod_line.event is not None and "keeper" in pod_line.event:
+            yield from self._keeper(pod_line.event)
+        elif pod_line.event is not None:
+            yield from self._rank(pod_line.event)
 
     def flush(self, *, now: bool = False) -> Iterator[GangEvent]:
         """The latest steps of the other ranks, at most once a second unless `now`."""

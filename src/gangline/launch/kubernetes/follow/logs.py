@@ -70,7 +70,7 @@ class LogStreams:
     @property
     def is_drained(self) -> bool:
         """Whether all streams have ended and every line was taken."""
-        return self._lines.empty() and all(each.is_drained.is_set() for each in self._streams.values())
+        return self._lines.empty() and all(stream.is_drained.is_set() for stream in self._streams.values())
 
     def stop(self) -> None:
         """Return at once; the threads end with their next line, or with their connection."""
@@ -192,9 +192,9 @@ def _stored(podset: PodSet, ranks: Sequence[int], stored: StoredLogs | None) -> 
 
 def _of_ranks(lines: Iterator[str] | list[str], ranks: Sequence[int] | set[int]) -> Iterator[LogLine]:
     for line in lines:
-        said = parse(line)
-        if said.rank in ranks and said.rank is not None and said.text is not None:
-            yield LogLine(rank=said.rank, text=said.text)
+        pod_line = parse(line)
+        if pod_line.rank in ranks and pod_line.rank is not None and pod_line.text is not None:
+            yield LogLine(rank=pod_line.rank, text=pod_line.text)
 
 
 def _stamp(since_seconds: float | None) -> str | None:

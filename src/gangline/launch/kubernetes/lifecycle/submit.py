@@ -147,14 +147,14 @@ class Submitter:
         try:
             self.api.create(path, body)
         except ApiConflict:
-            found = self.api.patch(place, {})  # accounts of drivers may not read it, and a patch answers with it
-            if found is None:
+            patch = self.api.patch(place, {})  # accounts of drivers may not read it, and a patch answers with it
+            if patch is None:
                 self.api.create(path, body)
                 return
-            holder = str((found["metadata"].get("labels") or {}).get(GANG, ""))
+            holder = str((patch["metadata"].get("labels") or {}).get(GANG, ""))
             if holder != own:
                 self._require_ended(holder, place)
-            version = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}}
+            version = {"metadata": {"resourceVersion": patch["metadata"]["resourceVersion"]}}
             self.api.patch(place, _merged(body, version))
 
     def _require_ended(self, holder: str, place: str) -> None:

@@ -31,18 +31,18 @@ _MAILBOX, _HOME, _KITS, _STORE = "federation", "coordinator", "kits", "coordinat
 
 def containers(context: RenderContext) -> list[Object]:
     """The container, if the gang has a coordinator: one that starts first and is kept until the rank has ended."""
-    found = coordinator_of(context.podset.env)
-    return [] if found is None else [_container(context, found)]
+    pod = coordinator_of(context.podset.env)
+    return [] if pod is None else [_container(context, pod)]
 
 
 def volumes(context: RenderContext, *, job: str) -> Iterator[Object]:
     """Volumes of it, and that which it shares with the rank; `job` is as for `pod.volumes`."""
-    found = coordinator_of(context.podset.env)
-    if found is None:
+    pod = coordinator_of(context.podset.env)
+    if pod is None:
         return
     yield {"name": _MAILBOX, "emptyDir": {"sizeLimit": str(int(context.pod.disk_bytes))}}
     yield {"name": _HOME, "emptyDir": {"medium": "Memory", "sizeLimit": str(_HOME_BYTES)}}
-    yield {"name": _KITS, "projected": {"defaultMode": 0o440, "sources": _kits(found)}}
+    yield {"name": _KITS, "projected": {"defaultMode": 0o440, "sources": _kits(pod)}}
     if STORE_CREDENTIALS in context.podset.secrets:
         only = [{"key": STORE_CREDENTIALS, "path": STORE_CREDENTIALS}]
         yield {"name": _STORE, "secret": {"secretName": secret_name(job), "items": only, "defaultMode": 0o440}}
@@ -56,17 +56,17 @@ def rank_mounts(context: RenderContext) -> Iterator[Object]:
 
 def services(context: RenderContext) -> Iterator[Object]:
     """Service that members dial. Their kits name it, so runs share its name; it goes with the gang that has it."""
-    found = coordinator_of(context.podset.env)
-    if found is not None:
+    pod = coordinator_of(context.podset.env)
+    if pod is not None:
         yield {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": metadata(context) | {"name": found.service},
+            "metadata": metadata(context) | {"name": pod.service},
             "spec": {
                 "clusterIP": "None",
                 "publishNotReadyAddresses": True,
                 "selector": {GANG: context.podset.name},
-                "ports": [{"name": "federation", "port": found.port, "protocol": "TCP"}],
+                "ports": [{"name": "federation", "port": pod.port, "protocol": "TCP"}],
             },
         }
 

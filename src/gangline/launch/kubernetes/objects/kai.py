@@ -98,8 +98,8 @@ def _group_level(topologies: dict[str, tuple[str, ...]]) -> tuple[str, str] | No
 
     Of several, the only one that has our label of groups. None: there is none, or the choice is not ours.
     """
-    levels = {name: [each for each in found if each != HOSTNAME] for name, found in topologies.items()}
-    usable = {name: found for name, found in levels.items() if found}
+    levels = {name: [each for each in topology if each != HOSTNAME] for name, topology in topologies.items()}
+    usable = {name: level for name, level in levels.items() if level}
     ours = {name: [FABRIC_GROUP] for name, found in usable.items() if FABRIC_GROUP in found}
     chosen = ours if len(ours) == 1 else usable
     if len(chosen) != 1:

@@ -106,7 +106,7 @@ def _config_map(served: ServedVersion, site: Site, keys: Mapping[str, bytes]) ->
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": _metadata(served, site, f"{served.name}-site"),
-        "data": {"site.toml": _site_text(site, keys)} | {_key_file(each): keys[each].decode() for each in sorted(keys)},
+        "data": {"site.toml": _site_text(site, keys)} | {_key_file(key): keys[key].decode() for key in sorted(keys)},
     }
 
 
@@ -253,7 +253,7 @@ def _language_model(served: ServedVersion, folder: str, site: Site) -> Object:
         "modelFormat": {"name": "huggingface"},
         "runtime": HUGGING_FACE,
         "protocolVersion": "v2",
-        "args": [literal(each) for each in arguments],
+        "args": [literal(argument) for argument in arguments],
         "env": _variables(HF_HUB_OFFLINE="1", HOME=_TMP, TRANSFORMERS_OFFLINE="1"),
         **_answering(site),
     }

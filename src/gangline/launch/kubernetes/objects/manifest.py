@@ -106,8 +106,8 @@ def _heading(kind: RootName, context: RenderContext) -> str:
     if podset.secrets:
         job = podset.name if kind == "job" else job_of(podset.name)
         wanted.append((secret_name(job), ", ".join(podset.secrets)))
-    if (found := coordinator_of(podset.env)) is not None:
-        wanted += [(name, key) for name, _, key in (each.partition("/") for each in (found.kit, found.admin))]
+    if (pod := coordinator_of(podset.env)) is not None:
+        wanted += [(name, key) for name, _, key in (each.partition("/") for each in (pod.kit, pod.admin))]
     return "".join(
         f"# Must exist first: Secret {name} in namespace {context.namespace} with the keys {keys}.\n"
         for name, keys in wanted

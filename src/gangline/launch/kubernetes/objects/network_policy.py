@@ -34,8 +34,8 @@ def network_policy(context: RenderContext) -> Object:
     if context.metrics_ports:
         ports = [_tcp(context.metrics_ports[0], last=context.metrics_ports[-1])]
         ingress.append({"from": [_namespaces(_MONITORING_NAMESPACES)], "ports": ports})
-    if found := coordinator_of(context.podset.env):
-        ingress.append({"ports": [_tcp(found.port)]})  # members are anywhere; their certificates let them in
+    if pod := coordinator_of(context.podset.env):
+        ingress.append({"ports": [_tcp(pod.port)]})  # members are anywhere; their certificates let them in
     return {
         "apiVersion": _GROUP_VERSION,
         "kind": "NetworkPolicy",

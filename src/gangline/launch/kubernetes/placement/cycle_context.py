@@ -75,7 +75,7 @@ class PoolState:
         """Pods of `request` each server takes next to the reservations of `ledger`; 0 on the servers of `refused`."""
         reserved = ledger.outstanding(self.bound, counts=self.counts)
         return tuple(
-            _capacity(each, request, reserved.get(each.name, {}), refused or {}) for each in self.servers.values()
+            _capacity(server, request, reserved.get(server.name, {}), refused or {}) for server in self.servers.values()
         )
 
     def holders(self, request: GangRequest, ledger: PlacementLedger) -> list[Holder]:
@@ -102,8 +102,8 @@ class PoolState:
 
     def where(self, name: str) -> PlacedServer:
         """Position of a server in the network; without group and block if it is gone."""
-        found = self.servers.get(name)
-        return PlacedServer(name=name, group=found.group, block=found.block) if found else PlacedServer(name=name)
+        server = self.servers.get(name)
+        return PlacedServer(name=name, group=server.group, block=server.block) if server else PlacedServer(name=name)
 
     def counts(self, gang: str, reservation: Reservation) -> bool:
         """Whether a reservation of another namespace still counts; its own placer may remove it late or never."""
@@ -179,8 +179,8 @@ class CycleContext:
         if (gang.root.object.get("status") or {}).get("startTime"):
             version = gang.root.object["metadata"]["resourceVersion"]
             forgotten = {"metadata": {"uid": gang.root.uid, "resourceVersion": version}, "status": {"startTime": None}}
-            found = self.api.patch(f"{gang.root.path}/status", forgotten)
-            gang = replace(gang, root=Root(gang.root.path, found or gang.root.object))
+            patch = self.api.patch(f"{gang.root.path}/status", forgotten)
+            gang = replace(gang, root=Root(gang.root.path, patch or gang.root.object))
         self.write_root(gang, notes, suspend=False)
 
     def annotate(self, gang: QueuedGang, notes: Mapping[str, str | None]) -> None:

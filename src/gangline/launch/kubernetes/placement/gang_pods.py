@@ -92,7 +92,7 @@ def open_gates(
         return sum(_open(api, pods[name], server, nodes.get(server), at) for name, server in servers.items())
     with ThreadPoolExecutor(min(_IN_FLIGHT, len(servers)), thread_name_prefix="gate") as pool:
         sent = [pool.submit(_open, api, pods[name], server, nodes.get(server), at) for name, server in servers.items()]
-    return sum(each.result() for each in sent)
+    return sum(future.result() for future in sent)
 
 
 def _gate_patch(pod: Object, server: str, node: str | None, at: str) -> list[Object]:

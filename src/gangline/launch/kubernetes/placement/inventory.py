@@ -64,19 +64,19 @@ def read_inventory(
 
 def servers_of_pool(servers: Sequence[ServerFacts], pool: str) -> list[ServerFacts]:
     """Servers of `pool`; empty: those in no pool."""
-    found = [each for each in servers if each.pool == pool]
-    if servers and not found:
-        pools = ", ".join(sorted({each.pool for each in servers if each.pool})) or "none"
+    facts = [server for server in servers if server.pool == pool]
+    if servers and not facts:
+        pools = ", ".join(sorted({server.pool for server in servers if server.pool})) or "none"
         wanted = f"servers with the label {POOL}={pool}" if pool else f"servers without the label {POOL}"
         works = f"launch.pool = {json.dumps(pools.partition(', ')[0])} works" if pools != "none" else "leave it out"
         raise ConfigError(f"launch.pool: wanted {wanted}, found none; pools of this cluster: {pools}; {works}")
-    return found
+    return facts
 
 
 def _inventory_of(servers: Sequence[ServerFacts], pod: PodTable) -> Inventory:
     """GPU servers where any takes a pod, else the cores of all."""
-    open_to_us = [each for each in servers if not refusal(each, pod.selector, tolerations_of(pod))]
-    origin = "kubernetes" if all(each.are_pods_known for each in servers) else "kubernetes, nodes alone"
+    open_to_us = [server for server in servers if not refusal(server, pod.selector, tolerations_of(pod))]
+    origin = "kubernetes" if all(server.are_pods_known for server in servers) else "kubernetes, nodes alone"
     kinds = _kinds(open_to_us, pod)
     if kinds:
         return _of_kinds(kinds, pod, origin)
@@ -89,14 +89,16 @@ def _inventory_of(servers: Sequence[ServerFacts], pod: PodTable) -> Inventory:
 
 def _of_kinds(kinds: Mapping[str, list[_Found]], pod: PodTable, origin: str) -> Inventory:
     """Servers of the kind with most GPUs, with those of every other kind that has a name to be selected by."""
-    first, *others = sorted(kinds, key=lambda each: _weight(kinds[each]), reverse=True)
-    found = _of_gpus(kinds[first], pod, origin)
+    first, *others = sorted(kinds, key=lambda kind: _weight(kinds[kind]), reverse=True)
+    inventory = _of_gpus(kinds[first], pod, origin)
     if not first or not others:
-        return found
+        return inventory
     return replace(
-        found,
+        inventory,
         labels={_GPU_NAME: first},
-        others=tuple(replace(_of_gpus(kinds[each], pod, origin), labels={_GPU_NAME: each}) for each in others if each),
+        others=tuple(
+            replace(_of_gpus(kinds[other], pod, origin), labels={_GPU_NAME: other}) for other in others if other
+        ),
     )
 
 
@@ -174,10 +176,10 @@ def _nothing_fits(servers: Sequence[ServerFacts], pod: PodTable, need: Amounts) 
     if not servers:
         return f"pod: wanted a server for {wanted}, found no nodes at all; is launch.context the right one?"
     reasons = []
-    for each in servers:
-        short = missing_resources(_lasting(each), need)
+    for server in servers:
+        short = missing_resources(_lasting(server), need)
         reasons.append(
-            f"{each.name} {refusal(each, pod.selector, tolerations_of(pod)) or 'lacks ' + ' and '.join(short)}"
+            f"{server.name} {refusal(server, pod.selector, tolerations_of(pod)) or 'lacks ' + ' and '.join(short)}"
         )
     more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
     return (
@@ -241,12 +243,12 @@ def read_free_servers(
     gpus = inventory.gpus.count if inventory.gpus else 0
     need = pod_need(pod, ranks=gpus or pod.procs or 1, gpus=gpus)
     servers = [
-        each
-        for each in servers_of_pool(read_servers(api), pool or "")
-        if not refusal(each, {**pod.selector, **inventory.labels}, tolerations_of(pod))
+        server
+        for server in servers_of_pool(read_servers(api), pool or "")
+        if not refusal(server, {**pod.selector, **inventory.labels}, tolerations_of(pod))
     ]
-    free = sum(num_fitting(each.free, need) for each in servers)
-    names = {each.node for each in servers if not num_fitting(each.free, need)}
+    free = sum(num_fitting(server.free, need) for server in servers)
+    names = {server.node for server in servers if not num_fitting(server.free, need)}
     return FreeServers(free=min(free, inventory.num_nodes), holders=_holders(api, names, pod.gpu if gpus else "cpu"))
 
 

@@ -95,7 +95,7 @@ class KueueAdmission:
             return ()
         found, _ = self._api.items(f"/apis/{GROUP}/{kueue_version(self._facts)}/topologies")
         levels = next((each["spec"]["levels"] for each in found if each["metadata"]["name"] in topologies), ())
-        return tuple(each["nodeLabel"] for each in levels if each["nodeLabel"] != HOSTNAME)
+        return tuple(level["nodeLabel"] for level in levels if level["nodeLabel"] != HOSTNAME)
 
     def _flavor(self, name: str) -> Object:
         found = self._api.get(f"/apis/{GROUP}/{kueue_version(self._facts)}/resourceflavors/{name}") or {}
@@ -195,7 +195,9 @@ def admission(workload: Object) -> tuple[Object, str] | None:
 
 def assigned_flavors(workload: Object) -> list[str]:
     """Names of the flavors on whose quota it counts, sorted."""
-    return sorted({flavor for each in _assignments(workload) for flavor in (each.get("flavors") or {}).values()})
+    return sorted(
+        {flavor for assignment in _assignments(workload) for flavor in (assignment.get("flavors") or {}).values()}
+    )
 
 
 def assigned_servers(workload: Object) -> tuple[str, ...]:
@@ -204,7 +206,12 @@ def assigned_servers(workload: Object) -> tuple[str, ...]:
     Kueue fills domains by completion index, but sorts them again when it replaces a lost server.
     """
     assigned = next(
-        (each["topologyAssignment"] for each in _assignments(workload) if each.get("topologyAssignment")), None
+        (
+            assignment["topologyAssignment"]
+            for assignment in _assignments(workload)
+            if assignment.get("topologyAssignment")
+        ),
+        None,
     )
     if assigned is None or assigned["levels"][-1:] != [HOSTNAME]:
         return ()

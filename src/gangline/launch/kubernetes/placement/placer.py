@@ -68,7 +68,7 @@ class Placer:
             IntegrityError: A ledger is damaged; the message says what to do. Other pools were processed.
         """
         gangs, unreadable = self._gangs.read()
-        events = [said for each in unreadable if (said := self._report_unreadable(each))]
+        events = [event for gang in unreadable if (event := self._report_unreadable(gang))]
         damaged: IntegrityError | None = None
         for pool in sorted({gang.request.pool for gang in gangs} | self._reserved_pools):
             try:
@@ -122,9 +122,11 @@ def run_placer(
         now = datetime.now(UTC)
         try:
             events = placer.step(now) if hold_lease(api, holder=holder, now=now) else []
-            for each in events:
-                log.info(f"gang_{each.kind}", gang=each.gang, servers=",".join(each.servers), why=each.sentence)
-            seconds = BUSY_SECONDS if any(each.kind != "waits" for each in events) else IDLE_SECONDS
+            for event in events:
+                log.info(f"gang_{event.kind}", gang=event.gang, servers=",".join(event.servers), why=event.sentence)
+            seconds = (
+                BUSY_SECONDS if any(placement_event.kind != "waits" for placement_event in events) else IDLE_SECONDS
+            )
         except (ApiUnavailable, ApiExpired, ApiRejected, CapacityError, IntegrityError) as error:
             log.warning("placer_trouble", why=str(error))
             seconds = TROUBLE_SECONDS

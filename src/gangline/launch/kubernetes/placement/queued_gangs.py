@@ -58,13 +58,13 @@ class GangRequest:
     def parts(self) -> tuple["GangRequest", ...]:
         """A request for the pods on servers of each kind, in node-rank order."""
         return tuple(
-            replace(self, num_pods=each.num_nodes, selector={**self.selector, **each.labels}, kinds=())
-            for each in self.kinds
+            replace(self, num_pods=kind.num_nodes, selector={**self.selector, **kind.labels}, kinds=())
+            for kind in self.kinds
         ) or (self,)
 
     def part_of(self, node_rank: int) -> "GangRequest":
         """The request among `parts` for the pod of `node_rank`."""
-        ends = accumulate(each.num_pods for each in self.parts)
+        ends = accumulate(part.num_pods for part in self.parts)
         return next(part for part, end in zip(self.parts, ends, strict=True) if node_rank < end)
 
 
@@ -150,22 +150,22 @@ class QueuedGangs:
                 good.append(self._queued_gang(root))
             except IntegrityError as error:
                 bad.append(UnreadableGang(root, str(error)))
-        living = {each.root.uid for each in good}
-        self._requests = {uid: each for uid, each in self._requests.items() if uid in living}
-        return sorted(good, key=lambda each: each.queue_key), bad
+        living = {gang.root.uid for gang in good}
+        self._requests = {uid: request for uid, request in self._requests.items() if uid in living}
+        return sorted(good, key=lambda gang: gang.queue_key), bad
 
     def _roots(self) -> list[Root]:
         if self._reads % _READS_A_PROBE == 0:
             self._served |= {kind for kind in _KINDS if kind not in self._served and self._is_served(kind)}
         self._reads += 1
-        found = []
+        roots = []
         for kind in (each for each in _KINDS if each in self._served):
             path = kind.path(self._api.namespace)
             for each in self._api.items(path, labels=f"{MANAGED_BY}=gangline")[0]:
                 root = Root(f"{path}/{each['metadata']['name']}", each)
                 if QUEUED in root.annotations and is_living(root):
-                    found.append(root)
-        return found
+                    roots.append(root)
+        return roots
 
     def _is_served(self, kind: RootKind) -> bool:
         found = self._api.read(f"/apis/{kind.group_version}") or {}
@@ -234,7 +234,7 @@ class QueueOrder:
         for gang in holding:
             self.charge(gang)
         self._queues: dict[str, deque[QueuedGang]] = {}
-        for gang in sorted(waiting, key=lambda each: each.queue_key):
+        for gang in sorted(waiting, key=lambda queued_gang: queued_gang.queue_key):
             self._queues.setdefault(gang.request.project, deque()).append(gang)
 
     def charge(self, gang: QueuedGang) -> None:

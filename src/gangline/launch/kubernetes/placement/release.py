@@ -149,8 +149,8 @@ def _server_for(context: CycleContext, gang: QueuedGang, reservation: Reservatio
     if kept:
         others = others.with_reservation(gang.name, replace(reservation, servers=kept, leaving=()))
     capacities = context.pool_state.capacities(gang.request.part_of(rank), others)
-    found = select_replacement(capacities, context.pool_state.where(reservation.servers[rank]))
-    return found.name if found else None
+    server = select_replacement(capacities, context.pool_state.where(reservation.servers[rank]))
+    return server.name if server else None
 
 
 def _moved(reservation: Reservation, rank: int, server: str) -> Reservation:

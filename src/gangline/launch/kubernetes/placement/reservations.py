@@ -68,7 +68,10 @@ class PlacementLedger:
     def without(self, gangs: Iterable[str]) -> "PlacementLedger":
         """A copy without the reservations of `gangs`; nothing is written."""
         gone = set(gangs)
-        return replace(self, reservations={gang: each for gang, each in self.reservations.items() if gang not in gone})
+        return replace(
+            self,
+            reservations={gang: reservation for gang, reservation in self.reservations.items() if gang not in gone},
+        )
 
     def outstanding(
         self,
@@ -83,7 +86,7 @@ class PlacementLedger:
             counts: Whether a promise of `others` still holds its servers.
         """
         rest: dict[str, dict[str, int]] = {}
-        others = {gang: each for gang, each in self.others.items() if counts(gang, each)}
+        others = {gang: other for gang, other in self.others.items() if counts(gang, other)}
         for gang, reservation in {**self.reservations, **others}.items():
             for server, reserved in _by_server(reservation).items():
                 missing = subtract(reserved, bound.get((gang, server), {}))
@@ -147,8 +150,10 @@ def write_ledger(api: KubernetesApi, ledger: PlacementLedger) -> PlacementLedger
 def _object(ledger: PlacementLedger, *, of: str) -> Object:
     """`of`: the namespace whose gangs are in `reservations`."""
     namespace = ledger.namespace
-    held = {f"{of}.{gang}": each for gang, each in ledger.reservations.items()} | dict(ledger.others)
-    data = {key.removeprefix(f"{namespace}."): canonical(each).decode() for key, each in sorted(held.items())}
+    held = {f"{of}.{gang}": reservation for gang, reservation in ledger.reservations.items()} | dict(ledger.others)
+    data = {
+        key.removeprefix(f"{namespace}."): canonical(reservation).decode() for key, reservation in sorted(held.items())
+    }
     size = sum(len(gang) + len(text.encode()) for gang, text in data.items())
     if size > _MOST_BYTES:
         raise CapacityError(

@@ -111,6 +111,6 @@ def _requests(container: Object) -> dict[str, int]:
 
 def _total(parts: Iterable[Amounts]) -> dict[str, int]:
     total: dict[str, int] = {}
-    for each in parts:
-        total = add(total, each)
+    for part in parts:
+        total = add(total, part)
     return total

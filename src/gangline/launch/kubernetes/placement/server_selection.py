@@ -74,8 +74,8 @@ def free_groups(capacities: Iterable[ServerCapacity]) -> list[FreeGroup]:
 
 def explain_no_placement(capacities: Sequence[ServerCapacity], request: GangRequest) -> NoPlacement:
     """Why there is no placement, with the number of pods that fit."""
-    fits = _whole_tiles(((each, each.pods) for each in capacities), request.tile)
-    empty = _whole_tiles(((each, each.pods_empty) for each in capacities), request.tile)
+    fits = _whole_tiles(((capacity, capacity.pods) for capacity in capacities), request.tile)
+    empty = _whole_tiles(((capacity, capacity.pods_empty) for capacity in capacities), request.tile)
     never = empty < request.num_pods
     tiles = f", each {request.tile} consecutive ones in one group," if request.tile > 1 else ""
     asks = f"{request.num_pods} pods of {_need_text(request)}{tiles}"

@@ -109,14 +109,14 @@ def read_fabric_groups(api: KubernetesApi) -> tuple[Group, ...]:
         ConfigError: No node has such a label, or the labels contradict each other.
     """
     located = read_locations(api, by_host=True)
-    found = read_groups(located)
-    if not found:
+    groups = read_groups(located)
+    if not groups:
         known = ", ".join(family[0] for family in FAMILIES[:3])
         raise ConfigError(
             f"wanted nodes with a label that names their group, as {known}, found none on {len(located)} nodes; label "
             "the nodes with gangline/fabric-group, or state the groups in fabric.toml"
         )
-    return found
+    return groups
 
 
 def survey_servers(
@@ -128,7 +128,7 @@ def survey_servers(
     """
     requested, permanent = _requests(pods or ())
     locations = locate(_node_labels(node) for node in nodes)
-    if fabric is not None and not any(each.group for each in locations.values()):
+    if fabric is not None and not any(location.group for location in locations.values()):
         locations = _stated(nodes, fabric)
     duplicate_hosts = _duplicate_hosts(nodes)
     servers = [
@@ -142,7 +142,7 @@ def survey_servers(
         )
         for node in nodes
     ]
-    return tuple(sorted(servers, key=lambda each: (natural_key(each.name), each.node)))
+    return tuple(sorted(servers, key=lambda server: (natural_key(server.name), server.node)))
 
 
 def refusal(server: ServerFacts, selector: Mapping[str, str], tolerations: Iterable[Mapping[str, Any]]) -> str:

@@ -78,7 +78,7 @@ def status_of(
         ranks=podset.world_size,
         generation=max((end.generation for end in ends), default=0),
         restarts=max((end.restarts for end in ends), default=0),
-        servers=_servers(pods, [each.name for each in placed] if state in ("starting", "running") else ()),
+        servers=_servers(pods, [server.name for server in placed] if state in ("starting", "running") else ()),
         placed=tuple(placed),
         tile=podset.tile,
     )
@@ -187,10 +187,10 @@ def _restarts(ends: Sequence[PodEnd]) -> int:
 
 
 def _end_of(pod: Object, state: Object) -> GangEnd:
-    said = from_message(state.get("message") or "")
+    message = from_message(state.get("message") or "")
     time = state.get("finishedAt") or pod["metadata"].get("deletionTimestamp") or ""
-    if said is not None:
-        return said if said.time else replace(said, time=time)
+    if message is not None:
+        return message if message.time else replace(message, time=time)
     return replace(_end_by_kubelet_status(pod, state), time=time)
 
 
@@ -235,7 +235,7 @@ def _first_failure(root: Root | None, ends: Sequence[PodEnd], deadline_key: str)
 def _exclude(failures: list[PodEnd], *says_nothing: Callable[[PodEnd], bool]) -> list[PodEnd]:
     """Leave out failures that are consequences, as long as others remain."""
     for each in says_nothing:
-        failures = [found for found in failures if not each(found)] or failures
+        failures = [failure for failure in failures if not each(failure)] or failures
     return failures
 
 
@@ -263,7 +263,9 @@ def _deadline(root: Root, key: str) -> GangEnd | None:
 
 def _failed_before_it(culprits: Sequence[PodEnd]) -> bool:
     """Whether a pod failed by itself before the deadline; pods stopped at the deadline end by a signal."""
-    return any(not each.stopped and each.end.exit_code not in (SIGKILL_CODE, SIGTERM_CODE) for each in culprits)
+    return any(
+        not culprit.stopped and culprit.end.exit_code not in (SIGKILL_CODE, SIGTERM_CODE) for culprit in culprits
+    )
 
 
 def _reporting_pod(ends: Sequence[PodEnd]) -> GangEnd:

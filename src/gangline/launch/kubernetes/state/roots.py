@@ -135,7 +135,7 @@ def root_kinds(launch: LaunchTable, facts: ClusterFacts) -> tuple[RootKind, ...]
     served = {"job": JOB, "jobset": JOBSET, "trainjob": TRAINJOB}
     first = choose_root(launch, facts)
     others = [JOB, *([JOBSET] if facts.jobset else []), *([TRAINJOB] if facts.trainer is not None else [])]
-    return (served[first], *(each for each in others if each is not served[first]))
+    return (served[first], *(other for other in others if other is not served[first]))
 
 
 def find_root(api: KubernetesApi, name: str, kinds: tuple[RootKind, ...]) -> Root | None:

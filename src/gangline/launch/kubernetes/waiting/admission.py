@@ -40,14 +40,14 @@ def refused(seen: Snapshot) -> WaitingReason | None:
         (_WEBHOOK, "refused: webhook {0}: {1}"),
         (_NEED_QUOTA, "refused: quota {0} requires every container to specify {1}"),
     ):
-        if found := pattern.search(text):
-            sentence = words.format(*(one_line(each) for each in found.groups()))
+        if match := pattern.search(text):
+            sentence = words.format(*(one_line(group) for group in match.groups()))
             return WaitingReason(kind="refused", sentence=sentence, raw=text, final_after_seconds=0.0)
-    if found := _FORBIDDEN.search(text):
+    if match := _FORBIDDEN.search(text):
         missing = text.rstrip().endswith(_MISSING)
         return WaitingReason(
             kind="refused",
-            sentence=f"refused: {one_line(found[1])}",
+            sentence=f"refused: {one_line(match[1])}",
             raw=text,
             final_after_seconds=_MISSING_SECONDS if missing else 0.0,
         )
@@ -69,10 +69,10 @@ def quota_used(seen: Snapshot) -> WaitingReason | None:
 
 def no_jobset(seen: Snapshot) -> WaitingReason | None:
     """A JobSet that Trainer cannot create, which only an event shows."""
-    found = seen.recent_events("TrainJobResourcesCreationFailed")
-    if not found or seen.pods:
+    recent_events = seen.recent_events("TrainJobResourcesCreationFailed")
+    if not recent_events or seen.pods:
         return None
-    text = str(found[-1].get("message", ""))
+    text = str(recent_events[-1].get("message", ""))
     sentence = f"Trainer cannot create the JobSet: {one_line(text)}"
     return WaitingReason(kind="trainer", sentence=sentence, raw=text, final_after_seconds=60.0)
 

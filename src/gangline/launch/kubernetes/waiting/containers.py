@@ -156,8 +156,8 @@ def pulling(seen: Snapshot) -> WaitingReason | None:
 
 
 def _image(text: str, pod: dict[str, object]) -> str:
-    if found := _IMAGE.search(text):
-        return found[1]
+    if match := _IMAGE.search(text):
+        return match[1]
     spec = pod.get("spec")
     containers = spec.get("containers") if isinstance(spec, dict) else None
     return str(containers[0].get("image", "?")) if containers else "?"

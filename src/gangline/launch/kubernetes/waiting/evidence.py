@@ -124,8 +124,8 @@ def _nodes(api: KubernetesApi, pods: list[Object]) -> list[Object]:
 
 def _workload(api: KubernetesApi, root: Root, facts: ClusterFacts) -> Object | None:
     def read() -> list[Object]:
-        found = read_workload(api, root, facts)
-        return [] if found is None else [found]
+        workload = read_workload(api, root, facts)
+        return [] if workload is None else [workload]
 
     return next(iter(_allowed(read)), None)
 

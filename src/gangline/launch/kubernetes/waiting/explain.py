@@ -54,9 +54,11 @@ def _on_its_way(seen: Snapshot) -> WaitingReason:
 
 def _suspended(seen: Snapshot) -> WaitingReason:
     annotations = (seen.root or {})["metadata"].get("annotations") or {}
-    if said := annotations.get(WAITS):
+    if annotation := annotations.get(WAITS):
         starts_now = one_line(annotations.get(STARTS_NOW, ""))
-        return WaitingReason(kind="placer", sentence=one_line(said, 500), would_start_now=starts_now, raw=said)
+        return WaitingReason(
+            kind="placer", sentence=one_line(annotation, 500), would_start_now=starts_now, raw=annotation
+        )
     if QUEUED in annotations:
         return WaitingReason(kind="placer", sentence="in the queue of the placer, which has not processed it yet")
     return WaitingReason(kind="suspended", sentence="suspended: a queue holds it, or its submission is not finished")

@@ -43,21 +43,21 @@ _STALE = "if that lasts 60 s, its default, KAI stops the other pods, too"
 
 def impossible(seen: Snapshot) -> WaitingReason | None:
     """A gang that has not started, whose queue does not exist or can never satisfy it."""
-    found = _queue(seen)
-    return found if found is not None and found.final_after_seconds is not None else None
+    reason = _queue(seen)
+    return reason if reason is not None and reason.final_after_seconds is not None else None
 
 
 def waits(seen: Snapshot) -> WaitingReason | None:
     """A gang of KAI some of whose pods have no server, for any reason."""
     if not (waiting := _waiting(seen)):
         return None
-    found = _preempting(seen) or _queue(seen) or _topology(seen) or scheduler.unschedulable(seen)
-    if found is None and waiting == len(seen.pods) == seen.num_nodes and _are_old(seen):
+    reason = _preempting(seen) or _queue(seen) or _topology(seen) or scheduler.unschedulable(seen)
+    if reason is None and waiting == len(seen.pods) == seen.num_nodes and _are_old(seen):
         says = "KAI has not processed it yet, which takes seconds if its scheduler and pod grouper run"
         return WaitingReason(kind="queue", sentence=says)
-    if found is None or not any(phase(pod) == "Running" for pod in seen.pods):
-        return found
-    return replace(found, sentence=f"{found.sentence}; {_STALE}")
+    if reason is None or not any(phase(pod) == "Running" for pod in seen.pods):
+        return reason
+    return replace(reason, sentence=f"{reason.sentence}; {_STALE}")
 
 
 def _waiting(seen: Snapshot) -> int:
@@ -73,10 +73,10 @@ def _are_old(seen: Snapshot) -> bool:
 
 
 def _preempting(seen: Snapshot) -> WaitingReason | None:
-    said = seen.recent_events("Pipelined")
-    if not said or seen.now - event_time(said[-1], seen.now) > _AGAIN:
+    recent_events = seen.recent_events("Pipelined")
+    if not recent_events or seen.now - event_time(recent_events[-1], seen.now) > _AGAIN:
         return None
-    text = str(said[-1].get("message") or "")
+    text = str(recent_events[-1].get("message") or "")
     sentence = "KAI stops pods of other gangs for it, and starts it once they have left"
     return WaitingReason(kind="preempting", sentence=sentence, raw=text)
 
@@ -87,19 +87,19 @@ def _queue(seen: Snapshot) -> WaitingReason | None:
     if gone := _NO_QUEUE.search(text):
         return _no_queue(seen, gone["queue"], text)
     limit, quota = _LIMIT.search(text), _QUOTA.search(text)
-    found = limit or quota
-    if found is None:
+    match = limit or quota
+    if match is None:
         return None
-    unit = _UNITS.get(found["what"], found["what"])
-    asks = f"{counted(len(scheduler.refusals(seen)), 'pod requests', 'pods request')} {found['asked']} {unit}"
-    if _exceeds(found["asked"], found["most"]):
-        most = f"its {'limit' if limit else 'quota for gangs that KAI may not preempt'} is {found['most']} {unit}"
-        sentence = f"queue {found['queue']} can never satisfy it: {asks}, {most}"
+    unit = _UNITS.get(match["what"], match["what"])
+    asks = f"{counted(len(scheduler.refusals(seen)), 'pod requests', 'pods request')} {match['asked']} {unit}"
+    if _exceeds(match["asked"], match["most"]):
+        most = f"its {'limit' if limit else 'quota for gangs that KAI may not preempt'} is {match['most']} {unit}"
+        sentence = f"queue {match['queue']} can never satisfy it: {asks}, {most}"
         sentence += "" if limit else '; one of launch.priority "normal" needs no quota'
         return WaitingReason(kind="queue-never", sentence=sentence, raw=text, final_after_seconds=_FINAL_SECONDS)
     whose = "" if limit else " of the quota for gangs that KAI may not preempt"
-    used = f"{found['used']} of {found['most']} {unit}{whose} are used"
-    return WaitingReason(kind="queue", sentence=f"queue {found['queue']} has no room: {used}, {asks}", raw=text)
+    used = f"{match['used']} of {match['most']} {unit}{whose} are used"
+    return WaitingReason(kind="queue", sentence=f"queue {match['queue']} has no room: {used}, {asks}", raw=text)
 
 
 def _no_queue(seen: Snapshot, queue: str, text: str) -> WaitingReason:

@@ -58,9 +58,9 @@ def impossible(seen: Snapshot) -> WaitingReason | None:
 
 def _wrong_queue(queue: str, reason: str, text: str) -> str:
     """Why this queue accepts no such gang, whatever is free; empty: it does."""
-    if found := _NOT_COVERED.search(text):
+    if match := _NOT_COVERED.search(text):
         return (
-            f"queue {queue} has no quota for {found[1]} at all: set another queue in launch.queue, or have the resource"
+            f"queue {queue} has no quota for {match[1]} at all: set another queue in launch.queue, or have the resource"
             " added to its ClusterQueue"
         )
     if _OTHER_NAMESPACE in text:
@@ -75,18 +75,18 @@ def _wrong_queue(queue: str, reason: str, text: str) -> str:
 
 def _too_small(queue: str, reason: str, text: str) -> str:
     """Why no flavor of the queue can ever satisfy the gang; empty: one can."""
-    if found := _NEVER.search(text):
-        return f"queue {queue} can never satisfy it: more {found[1]} than the {found[3]} of flavor {found[2]}"
+    if match := _NEVER.search(text):
+        return f"queue {queue} can never satisfy it: more {match[1]} than the {match[3]} of flavor {match[2]}"
     if reason == "ExceedsMaxQuota":
         return f"queue {queue} can never satisfy it: {one_line(text)}"
-    if found := _NO_TOPOLOGY.search(text):
+    if match := _NO_TOPOLOGY.search(text):
         return (
-            f"flavor {found[1]} of queue {queue} has no such topology level: set a queue whose flavors have the"
+            f"flavor {match[1]} of queue {queue} has no such topology level: set a queue whose flavors have the"
             ' Topology in launch.queue, or use launch.route = "gates"'
         )
-    if found := _ONLY_TOPOLOGY.search(text):
+    if match := _ONLY_TOPOLOGY.search(text):
         return (
-            f"flavor {found[1]} of queue {queue} takes only gangs that request a topology level: set another queue in"
+            f"flavor {match[1]} of queue {queue} takes only gangs that request a topology level: set another queue in"
             " launch.queue"
         )
     if reason == "NoMatchingFlavor" or _NO_FLAVOR.search(text):
@@ -167,9 +167,9 @@ def _not_yet(seen: Snapshot) -> WaitingReason:
     condition = _not_reserved(seen) or {}
     reason, text = condition.get("reason"), str(condition.get("message") or "")
     ahead = _ahead(seen)
-    if found := _SHORT.search(text):
-        held = holders(seen, found[1])
-        parts = [f"needs {found[3]} more {found[1]} in queue {_queue(seen)}", held.sentence if held else "", ahead]
+    if match := _SHORT.search(text):
+        held = holders(seen, match[1])
+        parts = [f"needs {match[3]} more {match[1]} in queue {_queue(seen)}", held.sentence if held else "", ahead]
         sentence = "; ".join(filter(None, parts))
         return WaitingReason(
             kind="queue",
@@ -276,18 +276,18 @@ class TopologyVerdict:
 
 def read_topology_verdict(text: str) -> TopologyVerdict | None:
     """The first verdict in a message of Kueue; None: there is none."""
-    found = _VERDICT.search(text)
-    if found is None:
+    match = _VERDICT.search(text)
+    if match is None:
         return None
     before = _ONLY.match(text)
     return TopologyVerdict(
-        topology=found["topology"],
-        fits=int(found["fits"] or 0),
-        wanted=int(found["of"] or found["none_of"]),
-        in_tiles=found["unit"] == "slice",
-        servers=None if found["servers"] is None else int(found["servers"]),
-        exclusions=tuple(map(_exclusion, re.finditer(_EXCLUSION, found["excluded"] or ""))),
-        is_alone=(before.end() if before else 0) == found.start() and found.end() == len(text.rstrip()),
+        topology=match["topology"],
+        fits=int(match["fits"] or 0),
+        wanted=int(match["of"] or match["none_of"]),
+        in_tiles=match["unit"] == "slice",
+        servers=None if match["servers"] is None else int(match["servers"]),
+        exclusions=tuple(map(_exclusion, re.finditer(_EXCLUSION, match["excluded"] or ""))),
+        is_alone=(before.end() if before else 0) == match.start() and match.end() == len(text.rstrip()),
     )
 
 

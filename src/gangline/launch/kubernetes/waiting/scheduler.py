@@ -134,7 +134,7 @@ def _read_clause(clause: str) -> tuple[str, str | None]:
     number, words = int(counted_clause[1]), counted_clause[2]
     for pattern, one, many in _KNOWN:
         if matched := pattern.fullmatch(words):
-            detail = next((each for each in matched.groups() if each), "")
+            detail = next((group for group in matched.groups() if group), "")
             detail = _RESOURCES_OF_KAI.get(detail, detail)
             text = (one if number == 1 else many).format(detail).rstrip()
             return f"{number} {text}", detail if one.startswith("lacks") else None
@@ -151,7 +151,7 @@ def _not_scheduled(pod: Object, reason: str) -> str | None:
 
 def _num_fitting(seen: Snapshot) -> int:
     """Pods that Volcano or KAI would start if the others fitted, too."""
-    by_kai = next((int(found[1]) for _, words in refusals(seen) if (found := _FOUND_BY_KAI.search(words))), 0)
+    by_kai = next((int(match[1]) for _, words in refusals(seen) if (match := _FOUND_BY_KAI.search(words))), 0)
     return by_kai or sum(_not_scheduled(pod, "Schedulable") is not None for pod in seen.pods)
 
 

@@ -180,10 +180,12 @@ def with_holders(
     reason: WaitingReason, seen: Snapshot, resources: Iterable[str], *, on_servers: bool = False
 ) -> WaitingReason:
     """`reason` with the holders of the first of `resources` that has any; arguments are those of `holders`."""
-    found = next((each for name in resources if (each := holders(seen, name, on_servers=on_servers))), None)
-    if found is None:
+    resource = next((each for name in resources if (each := holders(seen, name, on_servers=on_servers))), None)
+    if resource is None:
         return reason
-    return replace(reason, sentence=f"{reason.sentence}; {found.sentence}", holder=found.first, until=found.until)
+    return replace(
+        reason, sentence=f"{reason.sentence}; {resource.sentence}", holder=resource.first, until=resource.until
+    )
 
 
 def _end(pod: Object, now: datetime) -> str:

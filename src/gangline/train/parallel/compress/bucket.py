@@ -67,9 +67,9 @@ def layout_of_shard(module: nn.Module, prefix: str, *, shards: int) -> Layout:
     Shards are cut along the first dimension and padded to equal size.
     """
     return [
-        (name, (ceil(each.shape[0] / shards), *each.shape[1:]))
-        for name, each in _own_parameters(module, prefix).items()
-        if each.requires_grad
+        (name, (ceil(parameter.shape[0] / shards), *parameter.shape[1:]))
+        for name, parameter in _own_parameters(module, prefix).items()
+        if parameter.requires_grad
     ]
 
 
@@ -96,7 +96,7 @@ def _own_parameters(module: nn.Module, prefix: str) -> dict[str, nn.Parameter]:
     for name, child in module.named_children():
         if not isinstance(child, FSDPModule):
             found |= _own_parameters(child, f"{prefix}{name}.")
-    return found | {prefix + name: each for name, each in module.named_parameters(recurse=False)}
+    return found | {prefix + name: parameter for name, parameter in module.named_parameters(recurse=False)}
 
 
 _RESIDUAL = "residual/"

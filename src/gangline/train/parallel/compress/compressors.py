@@ -71,14 +71,14 @@ class Int8(ErrorFeedback):
             self.add_to(piece)
         slots, groups = self._slots(bucket.pieces), _grouped(bucket.pieces)
         codes, scales = quantise(groups[slots])
-        left = groups.clone()
-        left[slots] -= dequantise(codes, scales)
+        tensor = groups.clone()
+        tensor[slots] -= dequantise(codes, scales)
         mean = dequantise(self._wire.exchange(codes), self._wire.exchange(scales)).sum(dim=0) / self._wire.size
         codes, scales = quantise(mean)
-        left[slots[self._wire.rank]] += (mean - dequantise(codes, scales)) * self._wire.size
+        tensor[slots[self._wire.rank]] += (mean - dequantise(codes, scales)) * self._wire.size
         groups[slots] = dequantise(self._wire.gather(codes), self._wire.gather(scales))
         for (piece, unsent), (_, average) in zip(
-            _parts(bucket.pieces, left), _parts(bucket.pieces, groups), strict=True
+            _parts(bucket.pieces, tensor), _parts(bucket.pieces, groups), strict=True
         ):
             self.keep(piece, unsent)
             piece.grad.copy_(average)
@@ -90,7 +90,7 @@ class Int8(ErrorFeedback):
         The rank depends on the parameter's name and the position in it, not on the bucket.
         """
         size = self._wire.size
-        owners = torch.cat([(torch.arange(_num(each)) + crc32(each.name.encode())) % size for each in pieces])
+        owners = torch.cat([(torch.arange(_num(piece)) + crc32(piece.name.encode())) % size for piece in pieces])
         owned = [torch.nonzero(owners == rank).flatten() for rank in range(size)]
         slots = torch.full((size, max(map(len, owned))), len(owners))
         for rank, groups in enumerate(owned):
@@ -150,9 +150,9 @@ class PowerSGD(ErrorFeedback):
         p = [orthogonal(each) for each in p]
         q = [matrix.T @ factor for matrix, factor in zip(matrices, p, strict=True)]
         self._share(q)
-        for piece, left, right in zip(thin, p, q, strict=True):
+        for piece, tensor, right in zip(thin, p, q, strict=True):
             self._factors[piece.name] = right
-            product = (left @ right.T).view_as(piece.grad)
+            product = (tensor @ right.T).view_as(piece.grad)
             self.keep(piece, piece.grad - product)
             piece.grad.copy_(product)
         return finished(bucket.flat)
@@ -177,9 +177,9 @@ class PowerSGD(ErrorFeedback):
         """Q of the last step, or a new one; values that are not finite become 0."""
         rows, columns = _matrix(piece).shape
         shape = (columns, min(self._rank, rows, columns))
-        known = self._factors.get(piece.name)
-        if known is not None and known.shape == shape:
-            return torch.nan_to_num(known, nan=0.0, posinf=0.0, neginf=0.0).to(piece.grad)
+        tensor = self._factors.get(piece.name)
+        if tensor is not None and tensor.shape == shape:
+            return torch.nan_to_num(tensor, nan=0.0, posinf=0.0, neginf=0.0).to(piece.grad)
         generator = torch.Generator().manual_seed(derived_seed(self._seed, "powersgd", piece.name))
         return torch.randn(shape, generator=generator).to(piece.grad)
 
@@ -189,8 +189,8 @@ class PowerSGD(ErrorFeedback):
             return
         flat = torch.cat([each.reshape(-1) for each in tensors])
         self._wire.mean(flat)
-        for each, part in zip(tensors, torch.split(flat, [each.numel() for each in tensors]), strict=True):
-            each.copy_(part.view_as(each))
+        for tensor, part in zip(tensors, torch.split(flat, [each.numel() for each in tensors]), strict=True):
+            tensor.copy_(part.view_as(tensor))
 
 
 def orthogonal(factor: Tensor) -> Tensor:

@@ -42,8 +42,9 @@ def build(initializer: Initializer, context: RankContext, hints: ParallelHints) 
     parts = builder.parts(stages_of(plan.pp_schedule, plan.mesh.pp, context.meshes.place["pp"]))
     wrapped = {number: builder.wrap(number, part) for number, part in parts.items()}
     return PipelinedModel(
-        model, parts, {number: each.model for number, each in wrapped.items()}, context=context,
-        stages=builder.num_stages, sharded=all(each.sharded for each in wrapped.values()), composition=composition,
+        model, parts, {number: parallel_model.model for number, parallel_model in wrapped.items()}, context=context,
+        stages=builder.num_stages, sharded=all(parallel_model.sharded for parallel_model in wrapped.values()),
+        composition=composition,
     )  # fmt: skip
 
 

@@ -70,7 +70,7 @@ class Composition:
 
     def __init__(self, model: nn.Module, blocks: Sequence[str], ends: EmbedAndHead, hints: ParallelHints) -> None:
         """`model` is whole and not wrapped; it does not change."""
-        self._shell = _copy(model, lambda each: torch.empty_like(each, device="meta"))
+        self._shell = _copy(model, lambda tensor: torch.empty_like(tensor, device="meta"))
         self._blocks, self._ends, self._hints = list(blocks), ends, hints
         self._name = type(model).__name__
 
@@ -106,7 +106,7 @@ class Composition:
 
     def _computed(self, args: Sequence[Any], kwargs: Mapping[str, Any], reason: str) -> str:
         """Compare with random weights, for models that read values."""
-        parameters = sum(each.numel() for each in self._shell.parameters())
+        parameters = sum(parameter.numel() for parameter in self._shell.parameters())
         if parameters > MOST_PARAMETERS:
             return reason
         try:
@@ -126,12 +126,12 @@ class Composition:
         except Exception as error:  # any error of user code on tensors without values
             raise _CannotFollowError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}") from error
         try:
-            found = self._follow(numbering, staged, self._stages(staged), inputs)
+            trace = self._follow(numbering, staged, self._stages(staged), inputs)
         except ConfigError:
             raise
         except Exception as error:
             raise self._refusal(f"stages cannot compute what it does: {error!r}") from error
-        if difference := self._difference(wanted, found):
+        if difference := self._difference(wanted, trace):
             raise self._refusal(difference)
 
     def _follow(self, numbering: ValueNumbering, model: nn.Module, call: Callable[..., Any], inputs: Any) -> _Trace:
@@ -145,7 +145,7 @@ class Composition:
             outputs = call(*args, **kwargs)
         trace.structure, tensors = flatten(outputs)
         trace.outputs = recorder.numbers(tensors)
-        trace.buffers = {name: recorder.number(each) for name, each in model.named_buffers()}
+        trace.buffers = {name: recorder.number(tensor) for name, tensor in model.named_buffers()}
         return trace
 
     def _stages(self, model: nn.Module) -> Callable[..., Any]:
@@ -213,7 +213,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # 
 
     def numbers(self, values: Any) -> tuple[int, ...]:
         """Numbers of everything in a nested value except None."""
-        return tuple(self.number(each) for each in tree_leaves(values) if each is not None)
+        return tuple(self.number(leaf) for leaf in tree_leaves(values) if leaf is not None)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = tree_leaves((args, kwargs or {}))
@@ -269,9 +269,9 @@ def _recording(block: nn.Module, name: str, recorder: OperationRecorder, trace: 
 
 def _copy(model: nn.Module, make: Callable[[Tensor], Tensor]) -> nn.Module:
     """A copy of `model` with other tensors as parameters and buffers."""
-    memo: dict[int, Any] = {id(each): make(each) for each in model.buffers()}
-    for each in model.parameters():
-        memo[id(each)] = nn.Parameter(make(each.detach()), requires_grad=each.requires_grad)
+    memo: dict[int, Any] = {id(buffer): make(buffer) for buffer in model.buffers()}
+    for parameter in model.parameters():
+        memo[id(parameter)] = nn.Parameter(make(parameter.detach()), requires_grad=parameter.requires_grad)
     return deepcopy(model, memo)
 
 
@@ -292,16 +292,16 @@ def _input(value: Any, make: Callable[[Tensor], Tensor]) -> Any:
 
 def _named(inputs: Any) -> Iterator[tuple[str, Tensor]]:
     leaves = torch.utils._pytree.tree_leaves(inputs)  # noqa: SLF001  # nothing public walks nested values
-    return ((f"input {place}", each) for place, each in enumerate(leaves) if isinstance(each, Tensor))
+    return ((f"input {place}", leaf) for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor))
 
 
 def _written_by(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
-    found = []
+    tensors = []
     for place, argument in enumerate(func._schema.arguments):  # noqa: SLF001  # see above
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[place] if place < len(args) else kwargs.get(argument.name)
-            found += [each for each in tree_leaves(value) if isinstance(each, Tensor)]
-    return found
+            tensors += [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+    return tensors
 
 
 def _contents(tensor: Tensor) -> str:

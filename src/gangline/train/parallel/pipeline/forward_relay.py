@@ -78,8 +78,8 @@ def _arguments(value: Any) -> tuple[Any, ...]:
 
 def _layouts(value: Any) -> Layouts:
     return tuple(
-        torch.empty(each.shape, dtype=each.dtype, device="meta", requires_grad=each.requires_grad)
-        for each in _arguments(value)
+        torch.empty(argument.shape, dtype=argument.dtype, device="meta", requires_grad=argument.requires_grad)
+        for argument in _arguments(value)
     )
 
 

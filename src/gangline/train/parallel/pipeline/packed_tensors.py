@@ -35,7 +35,7 @@ def flatten(value: Any) -> tuple[Structure, list[Tensor]]:
         raise ConfigError(
             f"stages of a pipeline exchange tensors, and tuples, lists and dicts of them; found {type(value).__name__}"
         )
-    return [*kind, [structure for structure, _ in parts]], [each for _, tensors in parts for each in tensors]
+    return [*kind, [structure for structure, _ in parts]], [tensor for _, tensors in parts for tensor in tensors]
 
 
 def restore(structure: Structure, tensors: Sequence[Tensor]) -> Any:
@@ -62,8 +62,8 @@ class TensorChannel:
     def send(self, value: Any, to: int) -> None:
         """Send `value` to rank `to` of the group; blocks."""
         header, tensors = _pack(value)
-        for each in (torch.tensor([len(header)]), header, *tensors):
-            dist.send(each, group=self._group, group_dst=to)
+        for tensor in (torch.tensor([len(header)]), header, *tensors):
+            dist.send(tensor, group=self._group, group_dst=to)
 
     def receive(self, sender: int) -> Any:
         """Receive what rank `sender` of the group sent; blocks."""
@@ -72,8 +72,8 @@ class TensorChannel:
         header = torch.empty(int(length), dtype=torch.uint8)
         dist.recv(header, group=self._group, group_src=sender)
         structure, tensors = self._unpack(header)
-        for each in tensors:
-            dist.recv(each.detach(), group=self._group, group_src=sender)
+        for tensor in tensors:
+            dist.recv(tensor.detach(), group=self._group, group_src=sender)
         return restore(structure, tensors)
 
     def share(self, value: Any, sender: int) -> Any:
@@ -87,8 +87,8 @@ class TensorChannel:
         dist.broadcast(header, group=self._group, group_src=sender)
         structure, empty = self._unpack(header)
         tensors = tensors if here else empty
-        for each in tensors:
-            dist.broadcast(each.detach(), group=self._group, group_src=sender)
+        for tensor in tensors:
+            dist.broadcast(tensor.detach(), group=self._group, group_src=sender)
         return value if here else restore(structure, tensors)
 
     def _unpack(self, header: Tensor) -> tuple[Structure, list[Tensor]]:
@@ -102,6 +102,8 @@ class TensorChannel:
 
 def _pack(value: Any) -> tuple[Tensor, list[Tensor]]:
     structure, tensors = flatten(value)
-    layouts = [(str(each.dtype).removeprefix("torch."), list(each.shape), each.requires_grad) for each in tensors]
+    layouts = [
+        (str(tensor.dtype).removeprefix("torch."), list(tensor.shape), tensor.requires_grad) for tensor in tensors
+    ]
     header = json.dumps([structure, layouts]).encode()
-    return torch.frombuffer(bytearray(header), dtype=torch.uint8), [each.detach().contiguous() for each in tensors]
+    return torch.frombuffer(bytearray(header), dtype=torch.uint8), [tensor.detach().contiguous() for tensor in tensors]

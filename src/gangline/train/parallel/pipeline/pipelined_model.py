@@ -107,8 +107,8 @@ class PipelinedModel(ParallelModel):
             return self._relay(*args, **kwargs)
 
         def train(mode: bool = True) -> nn.Module:
-            for each in (*self._parts.values(), *self._wrapped.values()):
-                each.train(mode)
+            for module in (*self._parts.values(), *self._wrapped.values()):
+                module.train(mode)
             return cast(nn.Module, nn.Module.train(bare, mode))
 
         forward.__signature__ = inspect.signature(whole.forward)  # type: ignore[attr-defined]  # what inspect looks for

@@ -55,18 +55,18 @@ def merge(parts: Sequence[nn.Module]) -> nn.Module:
     """A module with everything that the parts of one model on this rank hold, under its names; parts do not change."""
     whole: Any = copy(parts[0])
     for store in ("_parameters", "_buffers"):
-        stores = [getattr(each, store) for each in parts]
+        stores = [getattr(part, store) for part in parts]
         setattr(whole, store, {name: _first([each[name] for each in stores]) for name in stores[0]})
-    children = [each._modules for each in parts]  # noqa: SLF001  # with their gaps
-    whole._modules = {name: _merged([each[name] for each in children]) for name in children[0]}  # noqa: SLF001  # see above
+    children = [part._modules for part in parts]  # noqa: SLF001  # with their gaps
+    whole._modules = {name: _merged([child[name] for child in children]) for name in children[0]}  # noqa: SLF001  # see above
     return whole  # type: ignore[no-any-return]  # copy of a Module
 
 
 def _merged(found: list[nn.Module | None]) -> nn.Module | None:
-    there = [each for each in found if each is not None]
+    there = [module for module in found if module is not None]
     if not there:
         return None
-    return there[0] if all(each is there[0] for each in there) else merge(there)
+    return there[0] if all(module is there[0] for module in there) else merge(there)
 
 
 def _first(found: list[Any]) -> Any:
