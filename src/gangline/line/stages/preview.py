@@ -87,9 +87,8 @@ def preview(
         request = resolve_request(repo, commit=commit, overrides=overrides, strategy=strategy)
     repository, run = request.repository, request.run_id(1)
     pointers = find_pointers(repository, request.tree, request.line, commit=request.commit)
-    layer = code_layer.pack(
-        repository, request.tree, request.line.project, commit=request.commit, placed=pointers.lfs_paths
-    )  # fmt: skip
+    project = request.line.project
+    layer = code_layer.pack(repository, request.tree, project, commit=request.commit, placed=pointers.lfs_paths)
     store = open_site_store(repository.root, site, environ)
     require_claimable(store, request, site=site, environ=environ)
     sets = _datasets(request, store, site=site, environ=environ)
@@ -119,8 +118,8 @@ def preview(
     secret = refused_references(request.line.train.env, site, environ) if request.trust == "own" else ""
     return Preview(
         request=request, run=run, choice=planned_run.choice, inventory=planned_run.inventory,
-        profile=planned_run.profile, budget=planned_run.budget, site=planned_run.site,
-        sandbox=sandbox, data=_data_text(sets, pointers),
+        profile=planned_run.profile, budget=planned_run.budget, site=planned_run.site, sandbox=sandbox,
+        data=_data_text(sets, pointers),
         environment=own.source if own else request.line.env.lock or own_environment.NOT_LOCKED,
         problems=(
             *([start.text] if start else ()),
