@@ -298,8 +298,8 @@ def read_history(repository: Repository, good: str, bad: str) -> tuple[BisectCom
         raise UsageError(_not_before(repository, good, bad))
     first = BisectCommit(sha=good, subject=repository.subject(good), parents=len(repository.parents(good)), side="good")
     later = [
-        BisectCommit(sha=path.sha, subject=path.subject, parents=path.num_parents)
-        for path in repository.between(good, bad)
+        BisectCommit(sha=commit.sha, subject=commit.subject, parents=commit.num_parents)
+        for commit in repository.between(good, bad)
     ]
     last = BisectCommit(sha=later[-1].sha, subject=later[-1].subject, parents=later[-1].parents, side="bad")
     return (first, *later[:-1], last)

@@ -265,8 +265,8 @@ def _sources(  # noqa: PLR0917 - what `load` was given
             else [(checkpoint.prefix, checkpoint.step) for checkpoint in list_checkpoints(store, prefix)]
         )
 
-    broadcast = peers.broadcast(peers.run_on_all(lambda: stored() if peers.rank == 0 else []))
-    sources: list[CheckpointSource] = [StoredCheckpoint(folder, step, store) for folder, step in broadcast]
+    listed = peers.broadcast(peers.run_on_all(lambda: stored() if peers.rank == 0 else []))
+    sources: list[CheckpointSource] = [StoredCheckpoint(folder, step, store) for folder, step in listed]
     have_copies = not peers.maximum(int(copies is None))[0]
     if copies is not None and have_copies and at is None:
         sources = [*find_copies(copies, prefix, key, peers), *sources]

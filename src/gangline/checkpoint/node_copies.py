@@ -80,10 +80,10 @@ class NodeCopies:
     def free_bytes(self) -> int:
         """Bytes that fit now, in the folder and in half of the available memory; 0 if the folder is gone."""
         try:
-            result = os.statvfs(self.folder)
+            disk = os.statvfs(self.folder)
         except OSError:
             return 0
-        return min(result.f_bavail * result.f_frsize, available_bytes() // 2)
+        return min(disk.f_bavail * disk.f_frsize, available_bytes() // 2)
 
     def path(self, key: str) -> Path:
         return self.folder / key

@@ -39,10 +39,10 @@ def _locked() -> str:
 def _shm() -> str:
     """Data loaders with workers and NCCL need it."""
     try:
-        result = os.statvfs(_SHM)
+        disk = os.statvfs(_SHM)
     except OSError as error:
         return f"{_SHM} {error.strerror}"
-    return f"{_SHM} {format_bytes(result.f_blocks * result.f_frsize)}"
+    return f"{_SHM} {format_bytes(disk.f_blocks * disk.f_frsize)}"
 
 
 class _AskedToStop(GanglineError):

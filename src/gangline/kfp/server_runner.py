@@ -74,8 +74,8 @@ def _error_line(log: str) -> str:
     """The last error in a log, without its head; else the last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = ([head.sub("", line, count=1) for line in lines if head.match(line)] for head in _HEADS)
-    error = next(filter(None, errors), lines)
-    return clean(error[-1], limit=_MOST_LETTERS) if error else ""
+    matched = next(filter(None, errors), lines)
+    return clean(matched[-1], limit=_MOST_LETTERS) if matched else ""
 
 
 POLL_SECONDS = 2.0

@@ -31,17 +31,13 @@ def retain(store: ObjectStore, prefix: str, key: bytes, *, keep: int) -> list[in
     The newest one whose manifest verifies always stays.
     """
     checkpoints = list_checkpoints(store, prefix)
-    newest_good = next(
-        (listed_checkpoint.step for listed_checkpoint in checkpoints if _verifies(store, listed_checkpoint, key)), None
-    )
-    expired = [
-        listed_checkpoint for listed_checkpoint in checkpoints[max(keep, 1) :] if listed_checkpoint.step != newest_good
-    ]
+    newest_good = next((checkpoint.step for checkpoint in checkpoints if _verifies(store, checkpoint, key)), None)
+    expired = [checkpoint for checkpoint in checkpoints[max(keep, 1) :] if checkpoint.step != newest_good]
     for checkpoint in expired:
         store.delete(f"{checkpoint.prefix}/{MANIFEST}")
         for entry in list(list_all(store, f"{checkpoint.prefix}/")):
             store.delete(entry.key)
-    return [listed_checkpoint.step for listed_checkpoint in expired]
+    return [checkpoint.step for checkpoint in expired]
 
 
 def collect(

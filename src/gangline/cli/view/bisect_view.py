@@ -52,9 +52,9 @@ class BisectView(SilentObserver):
 
     def note(self, text: str) -> None:
         """Say it, unless an earlier training of the search had the same to say."""
-        sub = _VALUE.sub("=", text)
-        if sub not in self._notes:
-            self._notes.add(sub)
+        note = _VALUE.sub("=", text)
+        if note not in self._notes:
+            self._notes.add(note)
             self._say(f"  {clean(text)}")
 
     def _time_left(self, state: BisectState) -> str:

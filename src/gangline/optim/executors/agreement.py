@@ -50,10 +50,10 @@ class GradientAgreement:
         own = self._own()
         active, wild = [], set()
         for executor, places in zip(self._executors, self._places, strict=True):
-            tensor = own.to(local_part(executor.parameters[0].parameter).device, copy=True)
+            flags = own.to(local_part(executor.parameters[0].parameter).device, copy=True)
             for exchange in executor.exchanges:
-                tensor = exchange.largest(tensor)
-            present, not_finite = tensor.bool().tolist()
+                flags = exchange.largest(flags)
+            present, not_finite = flags.bool().tolist()
             active.append(frozenset(at for at, place in enumerate(places) if present[place] and not not_finite[place]))
             wild |= {place for place, is_wild in enumerate(not_finite) if is_wild}
         if wild and self._raises:
@@ -64,17 +64,17 @@ class GradientAgreement:
     def _own(self) -> Tensor:
         """Two rows, a column for each parameter: has it a gradient here, and is that not finite?"""
         device = local_part(self._parameters[0]).device
-        tensor = torch.zeros((2, len(self._parameters)), dtype=torch.int32, device=device)
+        flags = torch.zeros((2, len(self._parameters)), dtype=torch.int32, device=device)
         grads = {
             place: _values(parameter.grad)
             for place, parameter in enumerate(self._parameters)
             if parameter.grad is not None
         }
-        tensor[0, list(grads)] = 1
+        flags[0, list(grads)] = 1
         filled = {place: grad for place, grad in grads.items() if grad.numel()}
         if filled:
-            tensor[1, list(filled)] = _not_finite(list(filled.values()), device).to(torch.int32)
-        return tensor
+            flags[1, list(filled)] = _not_finite(list(filled.values()), device).to(torch.int32)
+        return flags
 
 
 def _not_finite(grads: list[Tensor], device: torch.device) -> Tensor:
@@ -102,8 +102,8 @@ def step_without(optimizer: Optimizer, parameters: Collection[Tensor]) -> None:
     for parameter in parameters:
         parameter.grad = None
     optimizer.step()
-    for tensor, grad in grads.items():
-        tensor.grad = grad
+    for parameter, grad in grads.items():
+        parameter.grad = grad
 
 
 def _values(grad: Tensor) -> Tensor:

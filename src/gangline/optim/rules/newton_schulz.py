@@ -130,15 +130,15 @@ def _by_gram(
 def _polynomials(gram: Tensor, coefficients: Coefficients, count: int, product: Product) -> Tensor:
     """P_count-1 ... P_0 of one Gram matrix or several; they commute, so all products are symmetric."""
     a, b, c = coefficients
-    tensor = None
+    composed = None
     for step in range(count):
         each = product(gram, gram, gram, alpha=c, beta=b)
         each.diagonal(dim1=-2, dim2=-1).add_(a)
-        tensor = each if tensor is None else product(each, tensor)
+        composed = each if composed is None else product(each, composed)
         if step < count - 1:
             gram = product(product(each, gram), each)
-    assert tensor is not None, "a count is 1 or more"
-    return tensor
+    assert composed is not None, "a count is 1 or more"
+    return composed
 
 
 def _symmetric_product(batch: Tensor, dtype: torch.dtype) -> Product:
@@ -154,8 +154,8 @@ def _symmetric_product(batch: Tensor, dtype: torch.dtype) -> Product:
 def _mean_of_triangles(
     left: Tensor, right: Tensor, plus: Tensor | None = None, *, alpha: float = 1.0, beta: float = 0.0
 ) -> Tensor:
-    tensor = _plain_product(left, right, plus, alpha=alpha, beta=beta)
-    return tensor if left is right else (tensor + tensor.mT) / 2
+    product = _plain_product(left, right, plus, alpha=alpha, beta=beta)
+    return product if left is right else (product + product.mT) / 2
 
 
 def _plain_product(

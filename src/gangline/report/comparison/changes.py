@@ -38,7 +38,7 @@ def changes_between(base: Record, this: Record, beyond: ComparisonContext) -> It
     if base.plan and this.plan and base.plan.name != this.plan.name:
         yield _change("plan", "name", base.plan.name, this.plan.name)
     if base.plan and this.plan and base.plan.shares != this.plan.shares:
-        shares = [shares_words(info.shares) or "equal" for info in (base.plan, this.plan)]
+        shares = [shares_words(plan.shares) or "equal" for plan in (base.plan, this.plan)]
         yield _change("plan", "samples by replica", *shares)
     before, after = _devices(base, this)
     if before != after:

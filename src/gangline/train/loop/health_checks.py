@@ -118,9 +118,9 @@ def _trimmed_mean(steps: list[list[float]]) -> torch.Tensor:
     rows = torch.tensor(steps, dtype=torch.float64)
     cut = int(_CUT * len(steps))
     by_work = rows[:, : len(WORK)].sum(dim=1).argsort()
-    tensor = rows[by_work[cut : len(steps) - cut]].mean(dim=0)
-    tensor[-1] = rows[:, -1].max()
-    return tensor
+    means = rows[by_work[cut : len(steps) - cut]].mean(dim=0)
+    means[-1] = rows[:, -1].max()
+    return means
 
 
 def _times(row: list[float]) -> WindowTimes:

@@ -253,8 +253,8 @@ def _check(loss: Loss) -> None:
     if not isinstance(loss, Loss):
         raise ConfigError(f"loss must return gangline.train.Loss(total=, weight=), found {type(loss).__name__}")
     if not isinstance(loss.total, Tensor) or loss.total.ndim:
-        name = f"shape {tuple(loss.total.shape)}" if isinstance(loss.total, Tensor) else type(loss.total).__name__
-        raise ConfigError(f"Loss.total must be a scalar tensor, found {name}; sum it, and keep it a tensor")
+        kind = f"shape {tuple(loss.total.shape)}" if isinstance(loss.total, Tensor) else type(loss.total).__name__
+        raise ConfigError(f"Loss.total must be a scalar tensor, found {kind}; sum it, and keep it a tensor")
     if not loss.total.requires_grad:
         raise ConfigError(
             "Loss.total depends on no parameter that requires gradients; compute it from the model's outputs, without "

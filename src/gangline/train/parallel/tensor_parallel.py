@@ -149,9 +149,9 @@ def _look_up(table: nn.Embedding, mesh: DeviceMesh, words: Tensor) -> Tensor:
     part = cast(DTensor, table.weight).to_local(grad_placements=[Shard(0)])
     own = words - mesh.get_local_rank() * len(part)
     is_here = (own >= 0) & (own < len(part))
-    tensor = embedding(own.where(is_here, 0), part) * is_here.unsqueeze(-1)
+    rows = embedding(own.where(is_here, 0), part) * is_here.unsqueeze(-1)
     return (
-        DTensor.from_local(tensor, mesh, [Partial()], run_check=False).redistribute(placements=[Replicate()]).to_local()
+        DTensor.from_local(rows, mesh, [Partial()], run_check=False).redistribute(placements=[Replicate()]).to_local()
     )
 
 

@@ -16,8 +16,8 @@ def _code_first() -> None:
         return
     place = sys.meta_path.index(on_path)
     early = [each for each in sys.meta_path[:place] if "editable" in _origin_of(each)]
-    for protocol in early:
-        sys.meta_path.remove(protocol)
+    for finder in early:
+        sys.meta_path.remove(finder)
     place = sys.meta_path.index(on_path) + 1
     sys.meta_path[place:place] = early
 

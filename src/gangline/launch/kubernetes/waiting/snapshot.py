@@ -180,12 +180,10 @@ def with_holders(
     reason: WaitingReason, seen: Snapshot, resources: Iterable[str], *, on_servers: bool = False
 ) -> WaitingReason:
     """`reason` with the holders of the first of `resources` that has any; arguments are those of `holders`."""
-    resource = next((each for name in resources if (each := holders(seen, name, on_servers=on_servers))), None)
-    if resource is None:
+    holding = next((each for name in resources if (each := holders(seen, name, on_servers=on_servers))), None)
+    if holding is None:
         return reason
-    return replace(
-        reason, sentence=f"{reason.sentence}; {resource.sentence}", holder=resource.first, until=resource.until
-    )
+    return replace(reason, sentence=f"{reason.sentence}; {holding.sentence}", holder=holding.first, until=holding.until)
 
 
 def _end(pod: Object, now: datetime) -> str:
