@@ -105,11 +105,8 @@ class HttpConnection(H11Protocol):
 def make_room(connections: Collection[HttpConnection]) -> None:
     """Close an eighth of the connections that wait for their client, one at least."""
     held: Counter[str] = Counter()
-    waiting = sorted(
-        (http_connection for http_connection in connections if http_connection.is_waiting),
-        key=lambda connection: connection.since,
-        reverse=True,
-    )
+    waiting = [connection for connection in connections if connection.is_waiting]
+    waiting.sort(key=lambda connection: connection.since, reverse=True)
     for connection in waiting:
         held[connection.address] += 1
         connection.place = held[connection.address] // FEW
